@@ -1,0 +1,64 @@
+// The hinge between serving and cost: what one forward step holds (StepShape) and what it costs (StepPrice).
+// The scheduler produces shapes, the cost model prices them; nothing else crosses.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/shapes.hpp"
+#include "sim/base/units.hpp"
+
+namespace kvsim {
+
+struct DecodeAttentionShape {
+    std::int64_t sequences = 0;
+    std::int64_t context_sum = 0;  // cached tokens read, summed over sequences
+    std::int64_t context_max = 0;
+};
+
+struct PrefillShape {
+    std::int64_t sequences = 0;
+    std::int64_t new_tokens = 0;
+    std::int64_t cached_tokens = 0;     // earlier chunks of the same prompts
+    std::int64_t query_key_pairs = 0;   // causal pairs: sum of n (p + (n + 1)/2) for n new tokens after p cached
+};
+
+struct StepShape {
+    std::array<LinearWork, kFormCount> linear{};  // decode rows, by form
+    DecodeAttentionShape decode;
+    PrefillShape prefill;
+    std::int64_t logit_rows = 0;
+
+    LinearWork& operator[](Form f) { return linear[static_cast<std::size_t>(f)]; }
+    const LinearWork& operator[](Form f) const { return linear[static_cast<std::size_t>(f)]; }
+    // Tokens that pass through the projections and the FFN.
+    std::int64_t tokens() const {
+        std::int64_t n = prefill.new_tokens;
+        for (const LinearWork& w : linear) n += w.new_tokens;
+        return n;
+    }
+};
+
+// Whose bytes they are. Every simulated byte has one owner, and owners sum to the total.
+enum class Owner : std::uint8_t {
+    kWeights, kKvRead, kKvWrite, kStateRead, kStateWrite, kBufferRead, kBufferWrite, kActivations
+};
+inline constexpr int kOwnerCount = 8;
+inline constexpr std::array<std::string_view, kOwnerCount> kOwnerNames{
+    "weights", "kv_read", "kv_write", "state_read", "state_write", "buffer_read", "buffer_write", "activations"};
+using ByteLedger = std::array<Bytes, kOwnerCount>;
+
+// Where a time comes from, best first.
+enum class Source : std::uint8_t { kMeasured, kInterpolated, kFitted, kRoofline, kExtrapolated };
+inline constexpr int kSourceCount = 5;
+inline constexpr std::array<std::string_view, kSourceCount> kSourceNames{"measured", "interpolated", "fitted",
+                                                                         "roofline", "extrapolated"};
+
+struct StepPrice {
+    Time time;
+    ByteLedger bytes{};
+    std::array<Time, kSourceCount> time_by_source{};  // sums to time
+};
+
+}  // namespace kvsim
