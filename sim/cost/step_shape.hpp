@@ -13,7 +13,7 @@ namespace kvsim {
 
 struct DecodeAttentionShape {
     std::int64_t sequences = 0;
-    std::int64_t context_sum = 0;  // cached tokens read, summed over sequences
+    std::int64_t context_sum = 0;  // cached tokens read, summed over sequences; the step's own token is not among them
     std::int64_t context_max = 0;
 };
 
@@ -59,6 +59,7 @@ struct StepPrice {
     Time time;
     ByteLedger bytes{};
     std::array<Time, kSourceCount> time_by_source{};  // sums to time
+    Time linear_time;                                 // of which: decode kernels of linear attention
 };
 
 }  // namespace kvsim
