@@ -38,6 +38,8 @@ struct LinearDecodeParams {
     float* ring_gate = nullptr;               // [slots, v_heads, C]
     const std::int32_t* fill = nullptr;       // [batch]
     const std::uint8_t* flush = nullptr;      // [batch], 0 or 1; the scheduler decides, at any fill
+
+    int block_rows = 0;  // state rows of a thread block: 32, 64 or 128; 0 lets the launcher choose
 };
 
 inline constexpr int kMaxRingCapacity = 128;
