@@ -1,0 +1,172 @@
+#include "sim/memory/capacity.hpp"
+
+#include "sim/base/check.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/models.hpp"
+
+using namespace kvsim;
+
+namespace {
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+DeviceSpec device_with(std::int64_t memory) {
+    DeviceSpec d;
+    d.name = "test device";
+    d.memory = Bytes(memory);
+    return d;
+}
+
+EngineSpec engine_with(int slots_per_request, int max_running = 1'000'000) {
+    EngineSpec e;
+    e.mem_fraction_static = 0.75;
+    e.state_memory_ratio = 0.9;
+    e.state_slots_per_request = slots_per_request;
+    e.max_running_requests = max_running;
+    return e;
+}
+
+LinearServing buffered(int length) {
+    return {Form::kBuffered, length, StateFormat::kFp32};
+}
+
+// A model with hand-sized memory: one linear layer (state 1 x 32 x 32 x 4 = 4,096 B, convolution (2 x 32 +
+// 32) x 3 x 2 = 576 B) and one full-attention layer with 2 x 1 x 16 x 2 = 64 B per token.
+ModelSpec tiny_model() {
+    ModelSpec m;
+    m.name = "tiny";
+    m.linear_layers = 1;
+    m.full_layers = 1;
+    m.hidden = 32;
+    m.vocab = 64;
+    m.tied_embeddings = true;
+    m.linear = {Family::kGdn, 1, 1, 32, 32, 4};
+    m.attention = {1, 1, 16};
+    m.ffn.intermediate = 64;
+    return m;
+}
+constexpr std::int64_t kTinySlot = 4'096 + 576;
+constexpr std::int64_t kTinyKv = 64;
+
+}  // namespace
+
+TEST_CASE("SGLang's rule, worked out by hand", "[capacity]") {
+    // rest = 0.75 total - weights. Chosen so that rest = 1.9 x 100 slots: state pool 0.9/1.9 of it = 90
+    // slots' bytes.
+    const ModelSpec model = tiny_model();
+    const std::int64_t weights = weight_bytes(model).value();
+    const std::int64_t rest = 190 * kTinySlot;
+    const std::int64_t total = (weights + rest) * 4 / 3 + 8;  // + 8: rounding must not cost a slot
+    const Capacity c = solve_capacity(model, device_with(total), engine_with(3), {}, 100);
+
+    CHECK(c.weights == Bytes(weights));
+    CHECK(c.state_per_request == Bytes(4'096));
+    CHECK(c.conv_per_request == Bytes(576));
+    CHECK(c.buffer_per_request == Bytes(0));
+    CHECK(c.kv_per_token == Bytes(kTinyKv));
+    CHECK(c.slots_per_request == 3);
+    CHECK(c.state_slots == 90);
+    CHECK(c.kv_tokens == 100 * kTinySlot / kTinyKv);
+    CHECK(c.requests == 30);  // 90 slots / 3; the KV cache would hold 7,300 / 100 = 73
+    CHECK(c.limit == Limit::kStateSlots);
+    CHECK(c.state_pool + c.kv_pool == Bytes(total * 3 / 4 - weights));
+}
+
+TEST_CASE("each limit binds where it must", "[capacity]") {
+    const ModelSpec model = tiny_model();
+    const std::int64_t weights = weight_bytes(model).value();
+    const DeviceSpec device = device_with((weights + 190 * kTinySlot) * 4 / 3 + 8);
+
+    // 7,300 tokens of KV: with 500 per request 14 requests, fewer than the 90 that the slots hold.
+    const Capacity kv = solve_capacity(model, device, engine_with(1), {}, 500);
+    CHECK(kv.requests == 14);
+    CHECK(kv.limit == Limit::kKvTokens);
+
+    const Capacity running = solve_capacity(model, device, engine_with(1, 10), {}, 500);
+    CHECK(running.requests == 10);
+    CHECK(running.limit == Limit::kMaxRunning);
+
+    // An engine limit equal to what memory holds takes nothing away that memory would give.
+    const Capacity equal = solve_capacity(model, device, engine_with(1, 14), {}, 500);
+    CHECK(equal.requests == 14);
+    CHECK(equal.limit == Limit::kMaxRunning);
+
+    // A request longer than the whole KV cache does not fit at all: a result, not an error.
+    const Capacity none = solve_capacity(model, device, engine_with(1), {}, 7'301);
+    CHECK(none.requests == 0);
+    CHECK(none.limit == Limit::kKvTokens);
+    CHECK(solve_capacity(model, device, engine_with(1), {}, 7'300).requests == 1);
+}
+
+TEST_CASE("weights that do not fit leave nothing", "[capacity]") {
+    // 27B in bf16 is 53.8 GB: more than 0.75 x 64 GiB = 51.5 GB.
+    const Capacity c =
+        solve_capacity(testing::qwen35_27b(), device_with(64 * kGiB), engine_with(1), {}, 1024);
+    CHECK(c.requests == 0);
+    CHECK(c.limit == Limit::kWeights);
+    CHECK(c.state_slots == 0);
+    CHECK(c.kv_tokens == 0);
+    CHECK(c.state_pool == Bytes(0));
+    CHECK(c.weights > Bytes(51'539'607'552));
+
+    const Capacity fits =
+        solve_capacity(testing::qwen35_27b(), device_with(141 * kGiB), engine_with(1), {}, 1024);
+    CHECK(fits.requests > 0);
+
+    // Exactly nothing left is as bad as too little.
+    const std::int64_t weights = weight_bytes(tiny_model()).value();
+    const DeviceSpec exact = device_with((weights * 4 + 2) / 3);  // floor(0.75 total) == weights
+    CHECK(solve_capacity(tiny_model(), exact, engine_with(1), {}, 1).limit == Limit::kWeights);
+}
+
+TEST_CASE("memory for weights but for not one slot names the slots", "[capacity]") {
+    const std::int64_t weights = weight_bytes(tiny_model()).value();
+    const DeviceSpec device = device_with((weights + kTinySlot) * 4 / 3);
+    const Capacity c = solve_capacity(tiny_model(), device, engine_with(1), {}, 1);
+    CHECK(c.state_slots == 0);
+    CHECK(c.requests == 0);
+    CHECK(c.limit == Limit::kStateSlots);
+}
+
+TEST_CASE("the ring costs the published share of the gain from dropping temporary states", "[capacity]") {
+    // Dropping D = 4 temporary states multiplies slots by (q + D)/q = 5.0, 2.33, 1.8 at q = 1, 3, 5; with a
+    // ring of 16 bf16 entries per slot (GDN 16/32) published as 4.58, 2.14, 1.65. The ratio of the two is
+    // what the ring costs.
+    const ModelSpec model = testing::qwen35_35b_a3b();
+    const DeviceSpec device =
+        device_with(std::int64_t{1} << 46);  // large, so that rounding to slots is below 1e-4
+    const double without =
+        static_cast<double>(solve_capacity(model, device, engine_with(1), {}, 1).state_slots);
+    const double with =
+        static_cast<double>(solve_capacity(model, device, engine_with(1), buffered(16), 1).state_slots);
+    CHECK(with / without ==
+          Approx((2'097'152.0 + 49'152) / (2'097'152 + 49'152 + 16 * 12'416)).epsilon(1e-4));
+    for (const auto& [q, published] : {std::pair{1, 4.58}, {3, 2.14}, {5, 1.65}}) {
+        CHECK((q + 4.0) / q * with / without == Approx(published).margin(0.006));
+    }
+}
+
+TEST_CASE("a buffer of one token is the recurrent form and charges no ring", "[capacity]") {
+    const ModelSpec model = testing::qwen35_35b_a3b();
+    const DeviceSpec device = device_with(141 * kGiB);
+    const Capacity one = solve_capacity(model, device, engine_with(1), buffered(1), 1024);
+    const Capacity recurrent = solve_capacity(model, device, engine_with(1), {}, 1024);
+    CHECK(one.buffer_per_request == Bytes(0));
+    CHECK(one.state_slots == recurrent.state_slots);
+    CHECK(solve_capacity(model, device, engine_with(1), buffered(2), 1024).buffer_per_request ==
+          Bytes(30LL * 2 * 12'416));
+}
+
+TEST_CASE("half-precision states double the slots up to the convolution's share", "[capacity]") {
+    const ModelSpec model = testing::qwen35_35b_a3b();
+    const DeviceSpec device = device_with(std::int64_t{1} << 46);
+    const LinearServing bf16{Form::kRecurrent, 1, StateFormat::kBf16};
+    const double ratio =
+        static_cast<double>(solve_capacity(model, device, engine_with(1), bf16, 1).state_slots) /
+        static_cast<double>(solve_capacity(model, device, engine_with(1), {}, 1).state_slots);
+    CHECK(ratio == Approx((2'097'152.0 + 49'152) / (1'048'576 + 49'152)).epsilon(1e-4));
+}
+
+TEST_CASE("no tokens per request is a fault of the caller", "[capacity]") {
+    CHECK_THROWS_AS(solve_capacity(tiny_model(), device_with(kGiB), engine_with(1), {}, 0), InvariantError);
+}
