@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "sim/base/check.hpp"
 
 namespace kvsim {
@@ -29,5 +31,9 @@ std::string join(const std::vector<Mistake>& mistakes) {
 
 ConfigError::ConfigError(std::vector<Mistake> mistakes)
     : std::runtime_error(join(mistakes)), mistakes_(std::move(mistakes)) {}
+
+void throw_mistake(Place place, std::string path, std::string message) {
+    throw ConfigError(std::vector<Mistake>{{std::move(place), std::move(path), std::move(message)}});
+}
 
 }  // namespace kvsim

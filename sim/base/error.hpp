@@ -35,4 +35,7 @@ class ConfigError : public std::runtime_error {
     std::vector<Mistake> mistakes_;
 };
 
+// Throws a ConfigError with one mistake.
+[[noreturn]] void throw_mistake(Place place, std::string path, std::string message);
+
 }  // namespace kvsim

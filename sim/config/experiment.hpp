@@ -22,8 +22,8 @@ struct Experiment {
     LinearServing linear;
     WorkloadSpec workload;
     std::uint64_t seed = 1;
-    std::optional<Time> horizon;     // stop here; without one a run ends with its last request
-    std::string profile_dir;         // folder that holds the device's fit.yaml
+    std::optional<Time> horizon;  // stop here; without one a run ends with its last request
+    std::string profile_dir;      // folder that holds the device's fit.yaml
 };
 
 // `path=value` of --set, and the assignments of a sweep point.
@@ -32,8 +32,8 @@ using Override = std::pair<std::string, std::string>;
 // Reads an experiment with its model, device and engine files. Throws ConfigError with every mistake found.
 Experiment load_experiment(const std::string& file, const std::vector<Override>& overrides = {});
 
-// The experiment with nothing left to look up: every default and substitution written out. Reading it back gives the
-// same experiment.
+// The experiment with nothing left to look up: every default and substitution written out. Reading it back
+// gives the same experiment.
 std::string to_yaml(const Experiment& experiment);
 
 struct SweepPoint {
@@ -43,8 +43,8 @@ struct SweepPoint {
 struct Sweep {
     std::string name;
     std::string experiment_file;
-    std::vector<std::string> axes;      // key paths, first varies slowest
-    std::vector<SweepPoint> points;     // Cartesian product in file order
+    std::vector<std::string> axes;   // key paths, first varies slowest
+    std::vector<SweepPoint> points;  // Cartesian product in file order
 };
 
 // Reads a sweep and checks that every point loads. Throws ConfigError.
