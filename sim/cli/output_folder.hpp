@@ -1,0 +1,27 @@
+// Folders of results: written whole or not at all, and never over anything that is not ours.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace kvsim {
+
+inline constexpr int kResultSchema = 1;
+
+// Contents of the files of a results folder.
+struct ResultFiles {
+    std::string runs_csv;
+    std::string manifest_json;
+    std::string resolved_yaml;
+};
+
+// Throws ConfigError when something stands at `folder` that write_results() would not replace: anything but
+// an empty folder or one that holds results of kvsim and nothing else.
+void require_replaceable(const std::filesystem::path& folder);
+
+// Writes the files into a temporary sibling of `folder` and puts that in its place: a reader sees the old
+// files or the new ones. Missing parents are made. Throws as require_replaceable(), and std::system_error
+// when the disk refuses.
+void write_results(const std::filesystem::path& folder, const ResultFiles& files);
+
+}  // namespace kvsim

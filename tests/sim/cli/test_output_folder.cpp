@@ -1,0 +1,134 @@
+#include "sim/cli/output_folder.hpp"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "sim/base/error.hpp"
+#include "sim/cli/manifest.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace kvsim;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Scratch {
+    fs::path path = fs::temp_directory_path() / ("kvsim_output_" + std::to_string(getpid()));
+    Scratch() { fs::create_directories(path); }
+    ~Scratch() { fs::remove_all(path); }
+};
+
+void write(const fs::path& file, const std::string& text) {
+    std::ofstream(file) << text;
+}
+
+std::string read(const fs::path& file) {
+    std::ifstream in(file);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+ResultFiles results(const std::string& runs) {
+    return {runs, make_manifest({}, {}).dump(), "name: x\n"};
+}
+
+int entries(const fs::path& folder) {
+    return static_cast<int>(std::distance(fs::directory_iterator(folder), fs::directory_iterator{}));
+}
+
+}  // namespace
+
+TEST_CASE("a results folder appears whole, with its parents and without traces of writing") {
+    const Scratch scratch;
+    write_results(scratch.path / "a" / "b", results("one\n"));
+    CHECK(read(scratch.path / "a/b/runs.csv") == "one\n");
+    CHECK(read(scratch.path / "a/b/resolved.yaml") == "name: x\n");
+    CHECK(fs::exists(scratch.path / "a/b/manifest.json"));
+    CHECK(entries(scratch.path / "a") == 1);  // no temporary sibling is left
+    const auto others = fs::perms::others_read | fs::perms::others_exec;
+    CHECK((fs::status(scratch.path / "a/b").permissions() & others) == others);
+}
+
+TEST_CASE("results of ours are replaced, also through a trailing slash and a link") {
+    const Scratch scratch;
+    const fs::path folder = scratch.path / "out";
+    write_results(folder, results("one\n"));
+    write_results(folder / "", results("two\n"));
+    CHECK(read(folder / "runs.csv") == "two\n");
+    fs::create_directory_symlink(folder, scratch.path / "link");
+    write_results(scratch.path / "link", results("three\n"));
+    CHECK(read(folder / "runs.csv") == "three\n");
+    CHECK(fs::is_symlink(scratch.path / "link"));
+    CHECK(entries(scratch.path) == 2);
+}
+
+TEST_CASE("an empty folder is used") {
+    const Scratch scratch;
+    fs::create_directory(scratch.path / "out");
+    write_results(scratch.path / "out", results("one\n"));
+    CHECK(read(scratch.path / "out/runs.csv") == "one\n");
+}
+
+TEST_CASE("what is not ours is refused and left alone") {
+    const Scratch scratch;
+    const fs::path folder = scratch.path / "out";
+
+    SECTION("a folder without a manifest") {
+        fs::create_directory(folder);
+        write(folder / "thesis.tex", "years of work");
+        CHECK_THROWS_AS(write_results(folder, results("x")), ConfigError);
+        CHECK(read(folder / "thesis.tex") == "years of work");
+    }
+    SECTION("the manifest of another program, such as a measured profile") {
+        fs::create_directory(folder);
+        write(folder / "manifest.json", R"({"gpu": "NVIDIA H200"})");
+        CHECK_THROWS_AS(require_replaceable(folder), ConfigError);
+    }
+    SECTION("a broken manifest") {
+        fs::create_directory(folder);
+        write(folder / "manifest.json", "{");
+        CHECK_THROWS_AS(require_replaceable(folder), ConfigError);
+    }
+    SECTION("results of ours to which somebody added a file") {
+        write_results(folder, results("one\n"));
+        write(folder / "notes.txt", "mine");
+        CHECK_THROWS_WITH(require_replaceable(folder), ContainsSubstring("notes.txt"));
+        CHECK(read(folder / "runs.csv") == "one\n");
+    }
+    SECTION("a file") {
+        write(folder, "text");
+        CHECK_THROWS_AS(require_replaceable(folder), ConfigError);
+    }
+    CHECK(entries(scratch.path) == 1);
+}
+
+TEST_CASE("a disk that refuses leaves nothing behind") {
+    CHECK_THROWS_AS(write_results("/proc/kvsim/out", results("x")), std::system_error);
+}
+
+TEST_CASE("hashes of inputs are those of git hash-object") {
+    // printf '' | git hash-object --stdin; printf 'hello\n' | git hash-object --stdin
+    const Scratch scratch;
+    write(scratch.path / "empty", "");
+    write(scratch.path / "hello", "hello\n");
+    CHECK(git_blob_id(scratch.path / "empty") == "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391");
+    CHECK(git_blob_id(scratch.path / "hello") == "ce013625030ba8dba906f756967f9e9ca394464a");
+    CHECK_THROWS_AS(git_blob_id(scratch.path / "absent"), std::system_error);
+}
+
+TEST_CASE("the manifest lists command and inputs") {
+    const Scratch scratch;
+    write(scratch.path / "hello", "hello\n");
+    const std::string hello = (scratch.path / "hello").string();
+    const std::vector<std::string> command{"kvsim", "run", "x.yaml"};
+    const auto manifest = make_manifest(command, {hello});
+    CHECK(manifest["kind"] == "kvsim results");
+    CHECK(manifest["schema"] == kResultSchema);
+    CHECK(manifest["command"] == nlohmann::ordered_json{"kvsim", "run", "x.yaml"});
+    CHECK(manifest["inputs"][0]["file"] == hello);
+    CHECK(manifest["inputs"][0]["git_blob"] == "ce013625030ba8dba906f756967f9e9ca394464a");
+    CHECK(manifest["date"].get<std::string>().size() == std::string("2026-01-01T00:00:00Z").size());
+}
