@@ -1,7 +1,8 @@
 // One decode step of a gated-delta-rule layer, recurrent and buffered.
 //
-// Both forms are one kernel: the recurrent form is the buffered one with an empty ring and a flush at every token. With S0
-// the state at the last flush, c_i the sum of log gates from there to token i (t the new token) and w_i = exp(c_t - c_i):
+// Both forms are one kernel: the recurrent form is the buffered one with an empty ring and a flush at every
+// token. With S0 the state at the last flush, c_i the sum of log gates from there to token i (t the new
+// token) and w_i = exp(c_t - c_i):
 //
 //   x = exp(c_t) S0 k + sum_i w_i u_i (k_i.k)      u = beta (v - x)
 //   o = exp(c_t) S0 q + sum_i w_i u_i (k_i.q) + u (k.q)
@@ -9,9 +10,12 @@
 //
 // so the state is read once, for k and q together (KVBuffer, arXiv 2605.19049, section 3).
 //
-// A block owns kRows rows of one (request, value head) and holds them in registers: eight lanes share a row, 16 columns
-// each, so that every load of a warp covers four full 128-byte lines. The ring is copied to shared memory before the
-// state loads are issued, and its dot products are computed while the state is in flight: one memory latency, not two.
+// A block of two warps owns 32 rows of one (request, value head) and holds them in registers: eight lanes
+// share a row, 16 columns each, so that every load of a warp covers four full 128-byte lines. The ring is
+// copied to shared memory before the state loads are issued, and its dot products are computed while the
+// state is in flight: one memory latency, not two. Eight such blocks share a multiprocessor. On the H200
+// larger blocks, more warps per row and a persistent pipeline of asynchronous copies were all slower: what
+// binds is the instructions of a warp beside its loads.
 
 #include <cuda_pipeline.h>
 
@@ -20,14 +24,16 @@
 namespace kvsim {
 namespace {
 
-constexpr int kDim = 128;          // k_dim and v_dim
+constexpr int kDim = 128;  // k_dim and v_dim
+constexpr int kRows = 32;  // state rows of a block
+constexpr int kThreads = 64;
+constexpr int kBlocksPerHead = kDim / kRows;
+constexpr int kBlocksPerSm = 8;  // 128 registers a thread: the state tile takes 64, q and k 32
 constexpr int kLanesPerRow = 8;
-constexpr int kColumns = 16;       // of one lane: four groups of four, 32 apart
-constexpr int kPasses = 4;         // rows of one lane; a warp holds 4 rows per pass
+constexpr int kColumns = 16;  // of one lane: four groups of four, 32 apart
+constexpr int kPasses = 4;    // rows of one lane; a warp holds 4 rows per pass
 constexpr int kRowsPerWarp = 16;
-constexpr int kKeyStride = 160;    // elements; 320 bytes keep the two records of a half-warp in distinct banks
-constexpr int kThreadsPerSm = 512;       // 128 registers each: the state tile takes 64, q and k 32
-constexpr int kLargeBatchHeads = 8192;  // (request, value head) pairs from which large blocks pay
+constexpr int kKeyStride = 160;  // elements; 320 bytes keep the two records of a half-warp in distinct banks
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr float kNormEpsilon = 1e-6f;
 
@@ -46,12 +52,15 @@ __device__ __forceinline__ uint2 pack(const float* in) {
 }
 
 // First column of group j of a lane.
-__device__ __forceinline__ int column(int lane, int j) { return 4 * (lane % kLanesPerRow) + 32 * j; }
+__device__ __forceinline__ int column(int lane, int j) {
+    return 4 * (lane % kLanesPerRow) + 32 * j;
+}
 
 // A lane's 16 values of a 128-vector in bf16.
 __device__ __forceinline__ void load_columns(const __nv_bfloat16* vector, int lane, float (&out)[kColumns]) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) unpack(*reinterpret_cast<const uint2*>(vector + column(lane, j)), out + 4 * j);
+    for (int j = 0; j < 4; ++j)
+        unpack(*reinterpret_cast<const uint2*>(vector + column(lane, j)), out + 4 * j);
 }
 
 __device__ __forceinline__ float dot(const float (&a)[kColumns], const float (&b)[kColumns]) {
@@ -68,7 +77,8 @@ __device__ __forceinline__ float row_sum(float x) {
     return x;
 }
 
-// Sums eight values over the eight lanes of a row with seven shuffles; lane l of the row is left with values[l].
+// Sums eight values over the eight lanes of a row with seven shuffles; lane l of the row is left with
+// values[l].
 __device__ __forceinline__ float transpose_sum(float (&values)[8], int lane) {
 #pragma unroll
     for (int half = 4; half >= 1; half /= 2) {
@@ -83,16 +93,17 @@ __device__ __forceinline__ float transpose_sum(float (&values)[8], int lane) {
     return values[0];
 }
 
-__device__ __forceinline__ float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+__device__ __forceinline__ float softplus(float x) {
+    return x > 20.0f ? x : log1pf(expf(x));
+}
 
 // Shared memory of a block: keys, u slice and gates of the ring, and what is computed from them.
-template <int kRows>
 struct RingView {
-    __nv_bfloat16* keys;   // [C][kKeyStride]
-    __nv_bfloat16* u;      // [C][kRows]
-    float* gate;           // [C] sums of log gates, then the weights w_i
-    float2* overlap;       // [C] w_i (k_i.k), w_i (k_i.q)
-    float* row_terms;      // [2][kRows] sums over the ring for k and for q
+    __nv_bfloat16* keys;  // [C][kKeyStride]
+    __nv_bfloat16* u;     // [C][kRows]
+    float* gate;          // [C] sums of log gates, then the weights w_i
+    float2* overlap;      // [C] w_i (k_i.k), w_i (k_i.q)
+    float* row_terms;     // [2][kRows] sums over the ring for k and for q
 
     __device__ RingView(char* memory, int capacity) {
         overlap = reinterpret_cast<float2*>(memory);
@@ -110,40 +121,42 @@ struct RingView {
 };
 
 // Starts the copy of a row's records into shared memory.
-template <int kRows>
-__device__ __forceinline__ void start_ring_copy(const LinearDecodeParams& p, const RingView<kRows>& ring, int slot,
+__device__ __forceinline__ void start_ring_copy(const LinearDecodeParams& p, const RingView& ring, int slot,
                                                 int key_head, int value_head, int first_row, int fill) {
     const int capacity = p.ring_capacity;
     const std::size_t key_base = (std::size_t(slot) * p.shape.k_heads + key_head) * capacity;
     const std::size_t value_base = (std::size_t(slot) * p.shape.v_heads + value_head) * capacity;
+    // Not unrolled: the addresses of several turns would not fit in registers beside the state tile.
     constexpr int kKeyPieces = kDim / 8;  // of 16 bytes
-    for (int i = threadIdx.x; i < fill * kKeyPieces; i += blockDim.x) {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < fill * kKeyPieces; i += kThreads) {
         const int record = i / kKeyPieces, piece = i % kKeyPieces;
         __pipeline_memcpy_async(ring.keys + record * kKeyStride + 8 * piece,
                                 p.ring_k + (key_base + record) * kDim + 8 * piece, 16);
     }
     constexpr int kUPieces = kRows / 8;
-    for (int i = threadIdx.x; i < fill * kUPieces; i += blockDim.x) {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < fill * kUPieces; i += kThreads) {
         const int record = i / kUPieces, piece = i % kUPieces;
         __pipeline_memcpy_async(ring.u + record * kRows + 8 * piece,
                                 p.ring_u + (value_base + record) * kDim + first_row + 8 * piece, 16);
     }
-    for (int i = threadIdx.x; i < fill; i += blockDim.x) {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < fill; i += kThreads) {
         __pipeline_memcpy_async(ring.gate + i, p.ring_gate + value_base + i, 4);
     }
     __pipeline_commit();
 }
 
-// Overlaps of the records with the new key and query, then the ring's part of every row. Leaves the weights w_i in
-// ring.gate and returns c_t, the sum of log gates up to the new token.
-template <int kRows>
-__device__ __forceinline__ float reduce_ring(const RingView<kRows>& ring, int fill, float log_gate,
+// Overlaps of the records with the new key and query, then the ring's part of every row. Leaves the weights
+// w_i in ring.gate and returns c_t, the sum of log gates up to the new token.
+__device__ __forceinline__ float reduce_ring(const RingView& ring, int fill, float log_gate,
                                              const float (&k)[kColumns], const float (&q)[kColumns]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int warps = blockDim.x / 32;
     const float total = log_gate + (fill > 0 ? ring.gate[fill - 1] : 0.0f);
     // Whole warps enter every turn of the loop: the shuffles need all lanes.
-    for (int first = 4 * warp; first < fill; first += 4 * warps) {
+#pragma unroll 1
+    for (int first = 4 * warp; first < fill; first += 4 * (kThreads / 32)) {
         const int record = first + lane / kLanesPerRow;
         const bool live = record < fill;
         float key[kColumns];
@@ -160,21 +173,22 @@ __device__ __forceinline__ float reduce_ring(const RingView<kRows>& ring, int fi
     const int row = threadIdx.x % kRows;
     const bool for_q = threadIdx.x >= kRows;
     float sum = 0.0f;
+#pragma unroll 4
     for (int i = 0; i < fill; ++i) {
         const float2 overlap = ring.overlap[i];
         sum = fmaf(__bfloat162float(ring.u[i * kRows + row]), for_q ? overlap.y : overlap.x, sum);
     }
     ring.row_terms[threadIdx.x] = sum;
-    for (int i = threadIdx.x; i < fill; i += blockDim.x) ring.gate[i] = expf(total - ring.gate[i]);
+    for (int i = threadIdx.x; i < fill; i += kThreads) ring.gate[i] = expf(total - ring.gate[i]);
     __syncthreads();
     return total;
 }
 
-// Grid: x = value heads x blocks per head, y = rows of the batch. Two threads per state row.
-template <bool kRing, int kRows>
-__global__ void __launch_bounds__(2 * kRows, kThreadsPerSm / (2 * kRows)) linear_decode(const __grid_constant__ LinearDecodeParams p) {
+// Grid: x = value heads x blocks per head, y = rows of the batch.
+template <bool kRing>
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm)
+    linear_decode(const __grid_constant__ LinearDecodeParams p) {
     extern __shared__ __align__(16) char shared_memory[];
-    constexpr int kBlocksPerHead = kDim / kRows;
     const int value_head = blockIdx.x / kBlocksPerHead;
     const int first_row = blockIdx.x % kBlocksPerHead * kRows;
     const int batch_row = blockIdx.y;
@@ -194,7 +208,7 @@ __global__ void __launch_bounds__(2 * kRows, kThreadsPerSm / (2 * kRows)) linear
     const std::size_t value_slot = std::size_t(slot) * p.shape.v_heads + value_head;
 
     // Everything that comes from memory is asked for before anything is used.
-    const RingView<kRows> ring(shared_memory, kRing ? (p.ring_capacity + 1) / 2 * 2 : 0);
+    const RingView ring(shared_memory, kRing ? (p.ring_capacity + 1) / 2 * 2 : 0);
     if constexpr (kRing) start_ring_copy(p, ring, slot, key_head, value_head, first_row, fill);
 
     float4* const state = reinterpret_cast<float4*>(p.state + (value_slot * kDim + first_row) * kDim);
@@ -204,7 +218,10 @@ __global__ void __launch_bounds__(2 * kRows, kThreadsPerSm / (2 * kRows)) linear
     for (int pass = 0; pass < kPasses; ++pass) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-            s[pass][j] = __ldcs(state + ((lane_row + 4 * pass) * kDim + column(lane, j)) / 4);
+            const float4* address = state + ((lane_row + 4 * pass) * kDim + column(lane, j)) / 4;
+            // Read once and mostly left as it is: evict first. The recurrent form writes it back a moment
+            // later.
+            s[pass][j] = kRing ? __ldcs(address) : __ldcg(address);
         }
     }
 
@@ -256,7 +273,8 @@ __global__ void __launch_bounds__(2 * kRows, kThreadsPerSm / (2 * kRows)) linear
         if (lane % 2 == 0) p.ring_u[record * kDim + first_row + own_row] = __float2bfloat16(u);
         if (first_row == 0 && threadIdx.x == 0) p.ring_gate[record] = total;
         if (first_row == 0 && value_head % group == 0 && threadIdx.x < kLanesPerRow) {
-            const std::size_t key_record = (std::size_t(slot) * p.shape.k_heads + key_head) * p.ring_capacity + fill;
+            const std::size_t key_record =
+                (std::size_t(slot) * p.shape.k_heads + key_head) * p.ring_capacity + fill;
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
                 *reinterpret_cast<uint2*>(p.ring_k + key_record * kDim + column(lane, j)) = pack(k + 4 * j);
@@ -291,55 +309,49 @@ __global__ void __launch_bounds__(2 * kRows, kThreadsPerSm / (2 * kRows)) linear
     for (int pass = 0; pass < kPasses; ++pass) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-            __stcs(state + ((lane_row + 4 * pass) * kDim + column(lane, j)) / 4, s[pass][j]);
+            float4* address = state + ((lane_row + 4 * pass) * kDim + column(lane, j)) / 4;
+            if constexpr (kRing) {
+                __stcs(address, s[pass][j]);
+            } else {
+                __stcg(address, s[pass][j]);
+            }
         }
     }
 }
 
 bool valid(const LinearDecodeParams& p, bool ring) {
     const LinearShape& s = p.shape;
-    const bool shape = s.family == Family::kGdn && s.state == StateFormat::kFp32 && s.k_dim == kDim && s.v_dim == kDim &&
-                       s.k_heads > 0 && s.v_heads > 0 && s.v_heads % s.k_heads == 0 && p.batch > 0 && p.batch <= 65535;
+    const bool shape = s.family == Family::kGdn && s.state == StateFormat::kFp32 && s.k_dim == kDim &&
+                       s.v_dim == kDim && s.k_heads > 0 && s.v_heads > 0 && s.v_heads % s.k_heads == 0 &&
+                       p.batch > 0 && p.batch <= 65535;
     const bool inputs = p.qkv && p.a && p.b && p.a_log && p.dt_bias && p.slot && p.state && p.out;
-    const bool records = !ring || (p.ring_capacity >= 1 && p.ring_capacity <= kMaxRingCapacity && p.ring_k && p.ring_u &&
-                                   p.ring_gate && p.fill && p.flush);
+    const bool records = !ring || (p.ring_capacity >= 1 && p.ring_capacity <= kMaxRingCapacity && p.ring_k &&
+                                   p.ring_u && p.ring_gate && p.fill && p.flush);
     return shape && inputs && records;
 }
 
-template <bool kRing, int kRows>
+template <bool kRing>
 cudaError_t launch(const LinearDecodeParams& p, cudaStream_t stream) {
-    const std::size_t shared = kRing ? RingView<kRows>::bytes(p.ring_capacity) : 0;
+    if (!valid(p, kRing)) return cudaErrorInvalidValue;
+    const std::size_t shared = kRing ? RingView::bytes(p.ring_capacity) : 0;
     if (shared > 48 * 1024) {
-        const cudaError_t error = cudaFuncSetAttribute(linear_decode<kRing, kRows>,
-                                                       cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared));
+        const cudaError_t error = cudaFuncSetAttribute(
+            linear_decode<kRing>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
         if (error != cudaSuccess) return error;
     }
-    const dim3 grid(p.shape.v_heads * (kDim / kRows), p.batch);
-    linear_decode<kRing, kRows><<<grid, 2 * kRows, shared, stream>>>(p);
+    const dim3 grid(p.shape.v_heads * kBlocksPerHead, p.batch);
+    linear_decode<kRing><<<grid, kThreads, shared, stream>>>(p);
     return cudaGetLastError();
-}
-
-template <bool kRing>
-cudaError_t launch_by_size(const LinearDecodeParams& p, cudaStream_t stream) {
-    if (!valid(p, kRing)) return cudaErrorInvalidValue;
-    // Small blocks spread a small batch over the chip; large ones read the keys of a head once instead of four times.
-    const int rows = p.block_rows != 0 ? p.block_rows : (p.batch * p.shape.v_heads >= kLargeBatchHeads ? 128 : 32);
-    switch (rows) {
-        case 32: return launch<kRing, 32>(p, stream);
-        case 64: return launch<kRing, 64>(p, stream);
-        case 128: return launch<kRing, 128>(p, stream);
-        default: return cudaErrorInvalidValue;
-    }
 }
 
 }  // namespace
 
 cudaError_t launch_linear_recurrent(const LinearDecodeParams& params, cudaStream_t stream) {
-    return launch_by_size<false>(params, stream);
+    return launch<false>(params, stream);
 }
 
 cudaError_t launch_linear_buffered(const LinearDecodeParams& params, cudaStream_t stream) {
-    return launch_by_size<true>(params, stream);
+    return launch<true>(params, stream);
 }
 
 }  // namespace kvsim

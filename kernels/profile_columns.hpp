@@ -1,5 +1,6 @@
 // The one definition of a profile row: kvcalib writes it, `kvsim fit`, `validate` and the figures read it.
-// One CSV file per kernel under profiles/<gpu>/; the header line is column_names(); cells that do not apply are empty.
+// One CSV file per kernel under profiles/<gpu>/; the header line is column_names(); cells that do not apply
+// are empty.
 #pragma once
 
 #include <cstdint>
@@ -19,28 +20,29 @@ inline constexpr std::array<std::string_view, 2> kL2StateNames{"cold", "warm"};
 
 // A measured launch. Times are per launch.
 struct ProfileRow {
-    std::string kernel;                          // linear_recurrent, linear_buffered, stream_copy, stream_read, empty
+    std::string kernel;  // linear_recurrent, linear_buffered, stream_copy, stream_read, empty
     std::optional<Family> family;
     std::optional<Form> form;
     std::optional<std::int64_t> k_heads, v_heads, k_dim, v_dim;
     std::optional<StateFormat> state_dtype;
-    std::optional<std::int64_t> batch;           // rows of the launch
-    std::optional<std::int64_t> buffer_length;   // capacity of the ring
-    std::optional<std::int64_t> fill;            // records that every row reads; empty when rows differ (mixed phases)
-    std::optional<std::int64_t> buffered_tokens; // records read, summed over rows
-    std::optional<std::int64_t> flush_rows;      // rows that flush
-    std::optional<std::int64_t> tokens;          // new tokens per row (1 in decode)
-    std::optional<std::int64_t> bytes;           // stream probes: bytes read plus bytes written
+    std::optional<std::int64_t> batch;          // rows of the launch
+    std::optional<std::int64_t> buffer_length;  // capacity of the ring
+    std::optional<std::int64_t> fill;  // records that every row reads; empty when rows differ (mixed phases)
+    std::optional<std::int64_t> buffered_tokens;  // records read, summed over rows
+    std::optional<std::int64_t> flush_rows;       // rows that flush
+    std::optional<std::int64_t> tokens;           // new tokens per row (1 in decode)
+    std::optional<std::int64_t> bytes;            // stream probes: bytes read plus bytes written
     std::optional<L2State> l2;
-    std::optional<double> time_us;               // mean per launch of a single-stream CUDA graph, median of the repeats
+    std::optional<double> time_us;  // mean per launch of a single-stream CUDA graph, median of the repeats
     std::optional<double> time_min_us, time_max_us;
-    std::optional<std::int64_t> repeats;         // graph replays that count
-    std::optional<std::int64_t> launches;        // launches per graph
-    std::optional<double> cupti_us;              // kernel duration from CUPTI activity records, median
-    std::optional<std::int64_t> dram_read_bytes, dram_write_bytes;  // counters per launch, from a pass of its own
-    std::optional<std::int64_t> sm_mhz;          // SM clock right after the timed replays
-    std::optional<bool> verified;                // output compared with the CPU reference before timing
-    std::optional<double> max_error;             // largest relative L2 error of a verified row's output
+    std::optional<std::int64_t> repeats;   // graph replays that count
+    std::optional<std::int64_t> launches;  // launches per graph
+    std::optional<double> cupti_us;        // kernel duration from CUPTI activity records, median
+    std::optional<std::int64_t> dram_read_bytes,
+        dram_write_bytes;                // counters per launch, from a pass of its own
+    std::optional<std::int64_t> sm_mhz;  // SM clock right after the timed replays
+    std::optional<bool> verified;        // output compared with the CPU reference before timing
+    std::optional<double> max_error;     // largest relative L2 error of a verified row's output
 };
 
 // How one column is written and read. parse() returns false when the text is not a value of the column.

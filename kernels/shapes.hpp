@@ -2,7 +2,8 @@
 //
 // One recurrence covers every family (state S of v_dim x k_dim per value head):
 //   S_t = gate_t S_{t-1} + u_t k_t^T,   o_t = S_t q_t,
-//   u_t = beta_t (v_t - gate_t S_{t-1} k_t)  with the delta rule (GDN, KDA);  dt_t x_t (Mamba-2);  v_t (lightning).
+//   u_t = beta_t (v_t - gate_t S_{t-1} k_t)  with the delta rule (GDN, KDA);  dt_t x_t (Mamba-2);  v_t
+//   (lightning).
 // Sources: KVBuffer, arXiv 2605.19049; Gated DeltaNet, arXiv 2412.06464, eq. 10.
 #pragma once
 
@@ -26,17 +27,25 @@ inline constexpr int kStateFormatCount = 4;
 
 // Names as in YAML and CSV files; order as in the enums.
 inline constexpr std::array<std::string_view, kFamilyCount> kFamilyNames{"gdn", "kda", "mamba2", "lightning"};
-inline constexpr std::array<std::string_view, kFormCount> kFormNames{"recurrent", "buffered", "direct", "verify_stored",
-                                                                     "verify_buffered"};
-inline constexpr std::array<std::string_view, kStateFormatCount> kStateFormatNames{"fp32", "bf16", "fp16", "split"};
+inline constexpr std::array<std::string_view, kFormCount> kFormNames{"recurrent", "buffered", "direct",
+                                                                     "verify_stored", "verify_buffered"};
+inline constexpr std::array<std::string_view, kStateFormatCount> kStateFormatNames{"fp32", "bf16", "fp16",
+                                                                                   "split"};
 
-constexpr std::string_view name(Family f) { return kFamilyNames[static_cast<std::size_t>(f)]; }
-constexpr std::string_view name(Form f) { return kFormNames[static_cast<std::size_t>(f)]; }
-constexpr std::string_view name(StateFormat f) { return kStateFormatNames[static_cast<std::size_t>(f)]; }
+constexpr std::string_view name(Family f) {
+    return kFamilyNames[static_cast<std::size_t>(f)];
+}
+constexpr std::string_view name(Form f) {
+    return kFormNames[static_cast<std::size_t>(f)];
+}
+constexpr std::string_view name(StateFormat f) {
+    return kStateFormatNames[static_cast<std::size_t>(f)];
+}
 
 // Inverse of name(); empty when no enumerator has that name.
 template <class Enum, std::size_t N>
-constexpr std::optional<Enum> enum_from_name(const std::array<std::string_view, N>& names, std::string_view text) {
+constexpr std::optional<Enum> enum_from_name(const std::array<std::string_view, N>& names,
+                                             std::string_view text) {
     for (std::size_t i = 0; i < N; ++i) {
         if (names[i] == text) return static_cast<Enum>(i);
     }
@@ -49,8 +58,8 @@ constexpr std::int64_t bytes_per_element(StateFormat f) {
 }
 
 // One linear-attention layer. Heads are those of one rank.
-//   GDN, KDA:   k_heads key heads shared by groups of v_heads / k_heads value heads; state v_dim x k_dim per value head
-//   Mamba-2:    v_heads heads of v_dim channels, k_heads groups of B and C with k_dim states
+//   GDN, KDA:   k_heads key heads shared by groups of v_heads / k_heads value heads; state v_dim x k_dim per
+//   value head Mamba-2:    v_heads heads of v_dim channels, k_heads groups of B and C with k_dim states
 //   lightning:  k_heads == v_heads
 struct LinearShape {
     Family family = Family::kGdn;
@@ -61,8 +70,8 @@ struct LinearShape {
     StateFormat state = StateFormat::kFp32;
 
     friend constexpr bool operator==(const LinearShape& a, const LinearShape& b) {
-        return a.family == b.family && a.k_heads == b.k_heads && a.v_heads == b.v_heads && a.k_dim == b.k_dim &&
-               a.v_dim == b.v_dim && a.state == b.state;
+        return a.family == b.family && a.k_heads == b.k_heads && a.v_heads == b.v_heads &&
+               a.k_dim == b.k_dim && a.v_dim == b.v_dim && a.state == b.state;
     }
 };
 

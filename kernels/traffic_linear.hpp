@@ -1,7 +1,7 @@
 // Bytes and FLOPs of one linear-attention layer in every form: the only copy of these formulas.
 //
-// Source of the byte model: KVBuffer, arXiv 2605.19049, sections 3 and 4. Records hold bf16 values and fp32 gates. All
-// counts are DRAM traffic of a cold launch: each input read once, each output written once.
+// Source of the byte model: KVBuffer, arXiv 2605.19049, sections 3 and 4. Records hold bf16 values and fp32
+// gates. All counts are DRAM traffic of a cold launch: each input read once, each output written once.
 #pragma once
 
 #include <cmath>
@@ -32,7 +32,9 @@ constexpr std::int64_t state_elements(const LinearShape& s) {
 }
 
 // S: bytes of the state of one request in one layer.
-constexpr std::int64_t state_bytes(const LinearShape& s) { return state_elements(s) * bytes_per_element(s.state); }
+constexpr std::int64_t state_bytes(const LinearShape& s) {
+    return state_elements(s) * bytes_per_element(s.state);
+}
 
 // b: bytes of one buffered record of one request in one layer: bf16 u and k, fp32 gates.
 //   GDN       2 HV V + 2 HK K + 4 HV
@@ -43,9 +45,12 @@ constexpr std::int64_t record_bytes(const LinearShape& s) {
     const std::int64_t u = 2LL * s.v_heads * s.v_dim;
     switch (s.family) {
         case Family::kGdn:
-        case Family::kMamba2: return u + 2LL * s.k_heads * s.k_dim + 4LL * s.v_heads;
-        case Family::kKda: return u + 2LL * s.v_heads * s.k_dim + 4LL * s.v_heads * s.k_dim;
-        case Family::kLightning: return u + 2LL * s.k_heads * s.k_dim;
+        case Family::kMamba2:
+            return u + 2LL * s.k_heads * s.k_dim + 4LL * s.v_heads;
+        case Family::kKda:
+            return u + 2LL * s.v_heads * s.k_dim + 4LL * s.v_heads * s.k_dim;
+        case Family::kLightning:
+            return u + 2LL * s.k_heads * s.k_dim;
     }
     return 0;
 }
@@ -55,22 +60,29 @@ constexpr std::int64_t record_bytes(const LinearShape& s) {
 constexpr std::int64_t token_input_bytes(const LinearShape& s) {
     const std::int64_t qkv = 2LL * (2LL * s.k_heads * s.k_dim + 1LL * s.v_heads * s.v_dim);
     switch (s.family) {
-        case Family::kGdn: return qkv + 2LL * 2 * s.v_heads;
-        case Family::kKda: return qkv + 2LL * s.v_heads + 2LL * s.v_heads * s.k_dim;
-        case Family::kMamba2: return qkv + 2LL * s.v_heads;
-        case Family::kLightning: return qkv;
+        case Family::kGdn:
+            return qkv + 2LL * 2 * s.v_heads;
+        case Family::kKda:
+            return qkv + 2LL * s.v_heads + 2LL * s.v_heads * s.k_dim;
+        case Family::kMamba2:
+            return qkv + 2LL * s.v_heads;
+        case Family::kLightning:
+            return qkv;
     }
     return 0;
 }
-constexpr std::int64_t token_output_bytes(const LinearShape& s) { return 2LL * s.v_heads * s.v_dim; }
+constexpr std::int64_t token_output_bytes(const LinearShape& s) {
+    return 2LL * s.v_heads * s.v_dim;
+}
 
 // Bytes of the state that one decode or verify step reads: the split format leaves its low plane alone.
 constexpr std::int64_t state_read_bytes(const LinearShape& s) {
     return s.state == StateFormat::kSplit ? state_elements(s) * 2 : state_bytes(s);
 }
 
-// Traffic of one launch. A flush is fused: it writes the state that the step has read anyway. `separate_flush` adds the
-// second read of a flush kernel of its own (KVBuffer's first version; c = 2 in best_buffer_length).
+// Traffic of one launch. A flush is fused: it writes the state that the step has read anyway.
+// `separate_flush` adds the second read of a flush kernel of its own (KVBuffer's first version; c = 2 in
+// best_buffer_length).
 constexpr LinearTraffic linear_traffic(const LinearShape& s, Form form, const LinearWork& w,
                                        bool separate_flush = false) {
     LinearTraffic t;
@@ -97,7 +109,8 @@ constexpr LinearTraffic linear_traffic(const LinearShape& s, Form form, const Li
             t.flops = w.new_tokens * 4 * n + w.buffered_tokens * record_flops;
             // Rank-m update of the rows that flush; their records are the mean fill plus the new token.
             if (w.sequences > 0) {
-                t.flops += w.flushes * n + 2 * n * w.flushes * (w.buffered_tokens + w.new_tokens) / w.sequences;
+                t.flops +=
+                    w.flushes * n + 2 * n * w.flushes * (w.buffered_tokens + w.new_tokens) / w.sequences;
             }
             break;
         }
@@ -115,12 +128,13 @@ constexpr LinearTraffic linear_traffic(const LinearShape& s, Form form, const Li
     return t;
 }
 
-// Closed forms of the byte model, per layer and request. flush_cost c: 1 for a fused flush (one extra write of S per
-// cycle), 2 for a separate flush kernel (read and write).
+// Closed forms of the byte model, per layer and request. flush_cost c: 1 for a fused flush (one extra write
+// of S per cycle), 2 for a separate flush kernel (read and write).
 
 // m* = sqrt(2 c S / b), the minimum of S + c S/m + b (m-1)/2 + b over real m.
 inline double best_buffer_length(const LinearShape& s, double flush_cost) {
-    return std::sqrt(2.0 * flush_cost * static_cast<double>(state_bytes(s)) / static_cast<double>(record_bytes(s)));
+    return std::sqrt(2.0 * flush_cost * static_cast<double>(state_bytes(s)) /
+                     static_cast<double>(record_bytes(s)));
 }
 
 // n* = S / b: the context below which the direct form moves fewer bytes than one read of the state.

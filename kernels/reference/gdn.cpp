@@ -8,7 +8,9 @@ namespace {
 
 constexpr double kNormEpsilon = 1e-6;  // as in the serving engines' l2norm: x / sqrt(sum x^2 + eps)
 
-double softplus(double x) { return x > 20.0 ? x : std::log1p(std::exp(x)); }
+double softplus(double x) {
+    return x > 20.0 ? x : std::log1p(std::exp(x));
+}
 
 double dot(std::span<const double> a, std::span<const double> b) {
     double sum = 0.0;
@@ -55,7 +57,8 @@ GdnToken prepare(const LinearShape& s, const GdnWeights& w, const GdnInput& in) 
     return t;
 }
 
-void recurrent_step(const LinearShape& s, const GdnToken& token, std::span<double> state, std::span<double> out) {
+void recurrent_step(const LinearShape& s, const GdnToken& token, std::span<double> state,
+                    std::span<double> out) {
     for (int hv = 0; hv < s.v_heads; ++hv) {
         const Head h = head_of(s, token, hv);
         const double gate = std::exp(h.log_gate);
@@ -69,8 +72,8 @@ void recurrent_step(const LinearShape& s, const GdnToken& token, std::span<doubl
     }
 }
 
-void buffered_step(const LinearShape& s, const GdnToken& token, bool flush, std::span<double> state, GdnRing& ring,
-                   std::span<double> out) {
+void buffered_step(const LinearShape& s, const GdnToken& token, bool flush, std::span<double> state,
+                   GdnRing& ring, std::span<double> out) {
     const int n = ring.fill;
     const std::size_t keys = std::size_t(s.k_heads) * s.k_dim;
     const std::size_t values = std::size_t(s.v_heads) * s.v_dim;
@@ -82,8 +85,12 @@ void buffered_step(const LinearShape& s, const GdnToken& token, bool flush, std:
     for (int hv = 0; hv < s.v_heads; ++hv) {
         const Head h = head_of(s, token, hv);
         const int kh = hv / (s.v_heads / s.k_heads);
-        const auto key = [&](int i) { return std::span(ring.k).subspan(i * keys + std::size_t(kh) * s.k_dim, s.k_dim); };
-        const auto gate_sum = [&](int i) -> double& { return ring.log_gate[std::size_t(i) * s.v_heads + hv]; };
+        const auto key = [&](int i) {
+            return std::span(ring.k).subspan(i * keys + std::size_t(kh) * s.k_dim, s.k_dim);
+        };
+        const auto gate_sum = [&](int i) -> double& {
+            return ring.log_gate[std::size_t(i) * s.v_heads + hv];
+        };
         gate_sum(n) = (n > 0 ? gate_sum(n - 1) : 0.0) + h.log_gate;
         const double state_decay = std::exp(gate_sum(n));
         // What is left of record i at the new token, and its overlap with the new key and query.
@@ -95,7 +102,9 @@ void buffered_step(const LinearShape& s, const GdnToken& token, bool flush, std:
         }
         for (int r = 0; r < s.v_dim; ++r) {
             const std::span<double> row = state.subspan((std::size_t(hv) * s.v_dim + r) * s.k_dim, s.k_dim);
-            const auto u = [&](int i) -> double& { return ring.u[i * values + std::size_t(hv) * s.v_dim + r]; };
+            const auto u = [&](int i) -> double& {
+                return ring.u[i * values + std::size_t(hv) * s.v_dim + r];
+            };
             double sk = state_decay * dot(row, h.k);
             double sq = state_decay * dot(row, h.q);
             for (int i = 0; i < n; ++i) {

@@ -1,7 +1,7 @@
 // Gated DeltaNet decode on the CPU in double: the truth for every test of the kernels.
 //
-// Source: Gated Delta Networks, arXiv 2412.06464, eq. 10; buffered form: KVBuffer, arXiv 2605.19049, section 3. The input
-// contract is that of kernels/launch.hpp.
+// Source: Gated Delta Networks, arXiv 2412.06464, eq. 10; buffered form: KVBuffer, arXiv 2605.19049,
+// section 3. The input contract is that of kernels/launch.hpp.
 #pragma once
 
 #include <span>
@@ -43,11 +43,13 @@ struct GdnRing {
 };
 
 // One token in recurrent form. state: [v_heads, v_dim, k_dim], updated in place; out: [v_heads, v_dim].
-void recurrent_step(const LinearShape& shape, const GdnToken& token, std::span<double> state, std::span<double> out);
+void recurrent_step(const LinearShape& shape, const GdnToken& token, std::span<double> state,
+                    std::span<double> out);
 
-// One token in buffered form: appends its record to the ring; a flush folds all records into the state and empties it.
-void buffered_step(const LinearShape& shape, const GdnToken& token, bool flush, std::span<double> state, GdnRing& ring,
-                   std::span<double> out);
+// One token in buffered form: appends its record to the ring; a flush folds all records into the state and
+// empties it.
+void buffered_step(const LinearShape& shape, const GdnToken& token, bool flush, std::span<double> state,
+                   GdnRing& ring, std::span<double> out);
 
 // ||value - truth|| / ||truth||; infinity when value holds a NaN.
 double relative_error(std::span<const double> value, std::span<const double> truth);

@@ -1,4 +1,5 @@
-// Counts comparisons with the reference and keeps the largest error, for the summary that is printed at the end.
+// Counts comparisons with the reference and keeps the largest error, for the summary that is printed at the
+// end.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,8 @@ class DeviceArray {
   public:
     explicit DeviceArray(std::size_t size) : size_(size) {
         require_cuda(cudaMalloc(reinterpret_cast<void**>(&data_), size * sizeof(T)));
-        require_cuda(cudaMemset(data_, 0xff, size * sizeof(T)));  // NaN in every float format: unwritten data shows
+        require_cuda(
+            cudaMemset(data_, 0xff, size * sizeof(T)));  // NaN in every float format: unwritten data shows
     }
     explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) { upload(host); }
     ~DeviceArray() { cudaFree(data_); }

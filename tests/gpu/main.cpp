@@ -1,4 +1,5 @@
-// Runs the GPU tests, or returns 77 where no device is found. Prints the device and, at the end, the largest errors.
+// Runs the GPU tests, or returns 77 where no device is found. Prints the device and, at the end, the largest
+// errors.
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
@@ -23,7 +24,8 @@ int main(int argc, char** argv) {
     fmt::print("device: {}, compute capability {}.{}\n", device.name, device.major, device.minor);
     const int failed = Catch::Session().run(argc, argv);
     for (const auto& [form, entry] : kvsim::comparison_log()) {
-        fmt::print("{:<40} {:>9} comparisons, largest relative error {:.2e}\n", form, entry.count, entry.largest);
+        fmt::print("{:<40} {:>9} comparisons, largest relative error {:.2e}\n", form, entry.count,
+                   entry.largest);
     }
     return failed;
 }

@@ -37,7 +37,6 @@ TEST_CASE("launchers refuse parameters outside the contract") {
     CHECK(refused([](auto& p) { p.ring_capacity = kMaxRingCapacity + 1; }));
     CHECK(refused([](auto& p) { p.fill = nullptr; }));
     CHECK(refused([](auto& p) { p.state = nullptr; }));
-    CHECK(refused([](auto& p) { p.block_rows = 48; }));
 }
 
 TEST_CASE("the recurrent launcher asks for no ring, but for everything else") {

@@ -26,8 +26,12 @@ struct Stream {
     }
 };
 
-std::size_t state_size() { return std::size_t(kShape.v_heads) * kShape.v_dim * kShape.k_dim; }
-std::size_t out_size() { return std::size_t(kShape.v_heads) * kShape.v_dim; }
+std::size_t state_size() {
+    return std::size_t(kShape.v_heads) * kShape.v_dim * kShape.k_dim;
+}
+std::size_t out_size() {
+    return std::size_t(kShape.v_heads) * kShape.v_dim;
+}
 
 TEST_CASE("prepared keys have unit norm, queries k_dim^-1/2, and gates lie in (0, 1)") {
     const GdnToken t = Stream().token();

@@ -8,13 +8,18 @@
 namespace kvsim {
 namespace {
 
-LinearShape gdn(int k_heads, int v_heads) { return {Family::kGdn, k_heads, v_heads, 128, 128, StateFormat::kFp32}; }
+LinearShape gdn(int k_heads, int v_heads) {
+    return {Family::kGdn, k_heads, v_heads, 128, 128, StateFormat::kFp32};
+}
 LinearShape mamba2(int heads, int groups) {
     return {Family::kMamba2, groups, heads, 128, 64, StateFormat::kFp32};
 }
 
-// One head, fp32 state, bf16 q, k, v, no fp32 gate record: lightning with one head has exactly the paper's bytes.
-LinearShape paper_head(int d) { return {Family::kLightning, 1, 1, d, d, StateFormat::kFp32}; }
+// One head, fp32 state, bf16 q, k, v, no fp32 gate record: lightning with one head has exactly the paper's
+// bytes.
+LinearShape paper_head(int d) {
+    return {Family::kLightning, 1, 1, d, d, StateFormat::kFp32};
+}
 
 std::int64_t cycle_bytes(const LinearShape& s, int m, bool separate_flush) {
     std::int64_t sum = 0;
