@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <limits>
 #include <optional>
 #include <span>
@@ -69,23 +70,13 @@ std::vector<std::string_view> names_of(std::span<const Unit> units) {
 Parsed<Split> split(std::string_view text, const Grammar& grammar) {
     const std::string expected =
         fmt::format("expected {} such as `{}`, got `{}`", grammar.noun, grammar.example, text);
-    // The number ends at the first character that no number has; an `e` belongs to it before a digit or sign
-    // only.
-    std::size_t end = 0;
-    const auto digit_at = [&](std::size_t i) { return i < text.size() && text[i] >= '0' && text[i] <= '9'; };
-    const auto sign_at = [&](std::size_t i) { return i < text.size() && (text[i] == '-' || text[i] == '+'); };
-    while (end < text.size()) {
-        const bool exponent = (text[end] == 'e' || text[end] == 'E') && end > 0 && digit_at(end - 1) &&
-                              (digit_at(end + 1) || (sign_at(end + 1) && digit_at(end + 2)));
-        if (exponent && sign_at(end + 1)) ++end;
-        if (!exponent && !digit_at(end) && text[end] != '.' && !(end == 0 && sign_at(0))) break;
-        ++end;
-    }
+    double ignored = 0.0;
+    const char* const end = std::from_chars(text.data(), text.data() + text.size(), ignored).ptr;
     Split result;
-    result.number = std::string(text.substr(0, end));
+    result.number = std::string(text.data(), end);
     if (!parse_real(result.number)) return expected;
 
-    const std::size_t unit_start = std::min(text.find_first_not_of(' ', end), text.size());
+    const std::size_t unit_start = std::min(text.find_first_not_of(' ', result.number.size()), text.size());
     const std::string_view unit = text.substr(unit_start);
     const std::vector<std::string_view> names = names_of(grammar.units);
     if (unit.empty()) return fmt::format("{} without a unit; units: {}", expected, join(names));
@@ -99,12 +90,9 @@ Parsed<Split> split(std::string_view text, const Grammar& grammar) {
     const std::size_t e = result.number.find_first_of("eE");
     std::string mantissa = result.number.substr(0, e);
     if (e != std::string::npos) {
-        std::string digits = result.number.substr(e + 1);
-        if (digits.starts_with('+')) digits.erase(0, 1);
-        const double exponent = parse_real(digits).value_or(1e9);
-        if (exponent < -400 || exponent > 400)
-            return fmt::format("{}: the exponent is out of range", expected);
-        result.exponent = static_cast<int>(exponent);
+        const std::size_t start = e + (result.number[e + 1] == '+' ? 2 : 1);
+        std::from_chars(result.number.data() + start, result.number.data() + result.number.size(),
+                        result.exponent);
     }
     if (const std::size_t point = mantissa.find('.'); point != std::string::npos) {
         result.exponent -= static_cast<int>(mantissa.size() - point - 1);

@@ -58,6 +58,10 @@ bool YamlCursor::require_map() const {
     return true;
 }
 
+void YamlCursor::ignore_rest() const {
+    if (require_map()) reader_->maps_[node_].ignore_rest = true;
+}
+
 YamlCursor YamlCursor::find(std::string_view key) const {
     const std::string path = child_path(path_, key);
     if (!require_map()) return {reader_, nullptr, path};
@@ -67,7 +71,7 @@ YamlCursor YamlCursor::find(std::string_view key) const {
 
 YamlCursor YamlCursor::at(std::string_view key) const {
     YamlCursor child = find(key);
-    if (!child.present() && node_ != nullptr && node_->kind == YamlNode::Kind::kMap) {
+    if (!child.present() && is_map()) {
         reader_->note(Mistake{place(), child.path_, "missing required key"});
     }
     return child;
@@ -225,7 +229,7 @@ void YamlReader::finish() {
     for (const auto& [node, use] : maps_) {
         const std::vector<std::string_view> known(use.known.begin(), use.known.end());
         for (const YamlEntry& entry : node->entries) {
-            if (use.known.contains(entry.key)) continue;
+            if (use.ignore_rest || use.known.contains(entry.key)) continue;
             const std::string hint = suggestion(entry.key, known);
             note(Mistake{entry.key_place, child_path(use.path, entry.key),
                          fmt::format("unknown key `{}`{}", entry.key,

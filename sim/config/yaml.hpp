@@ -56,7 +56,7 @@ class YamlCursor {
     bool present() const { return node_ != nullptr; }
     const std::string& path() const { return path_; }
     Place place() const { return node_ != nullptr ? node_->place : Place{}; }
-    const YamlNode* node() const { return node_; }
+    bool is_map() const { return node_ != nullptr && node_->kind == YamlNode::Kind::kMap; }
 
     // The value of a key. at() notes a missing key at the place of this map; both note a node that is no map.
     YamlCursor at(std::string_view key) const;
@@ -84,6 +84,8 @@ class YamlCursor {
     }
     std::optional<std::size_t> choice_index(std::span<const std::string_view> names) const;
 
+    // Takes any key of this map as known: for maps that a mistake keeps from being read.
+    void ignore_rest() const;
     // Notes a mistake at this node.
     void mistake(std::string message) const;
 
@@ -130,6 +132,7 @@ class YamlReader {
     struct MapUse {
         std::string path;
         std::set<std::string, std::less<>> known;
+        bool ignore_rest = false;
     };
 
     std::list<YamlNode> trees_;

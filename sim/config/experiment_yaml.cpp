@@ -1,0 +1,180 @@
+#include <fmt/format.h>
+#include <yaml-cpp/emitter.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "sim/base/check.hpp"
+#include "sim/config/locate.hpp"
+#include "sim/config/quantity.hpp"
+#include "sim/config/schema.hpp"
+
+namespace kvsim {
+
+namespace {
+
+// The parts of an experiment that may stand in files of their own. Each is a name or path, a map that changes
+// keys of one ({base: sglang, max_running_requests: 64}), or a whole map.
+constexpr std::array<FileKind, 4> kParts{FileKind::kModel, FileKind::kDevice, FileKind::kEngine,
+                                         FileKind::kWorkload};
+
+// An experiment's tree on the way to one in which every part is a whole map.
+class Resolver {
+  public:
+    Resolver(YamlReader& reader, YamlNode& tree, const std::string& file)
+        : reader_(reader), tree_(tree), folders_(file) {}
+
+    // An override below a part that is only named reads the named file first, so that it changes one key of
+    // it.
+    void apply(const Override& assignment) {
+        const auto& [path, value] = assignment;
+        try {
+            const std::vector<std::string> keys = split_path(path, override_place(path, value));
+            for (const FileKind part : kParts) {
+                const bool inside = keys.size() > 1 && keys[0] == name(part) && keys[1] != "base";
+                if (inside) expand(part);
+                if (keys.size() == 1 && keys[0] == name(part)) done_.erase(part);
+            }
+            if (!broken_.contains(keys[0])) set_path(tree_, path, value);
+        } catch (const ConfigError& error) {
+            reader_.note(error);
+        }
+    }
+
+    void expand_all() {
+        for (const FileKind part : kParts) expand(part);
+    }
+
+    // Parts whose file could not be read: their mistakes have been noted.
+    bool broken(FileKind part) const { return broken_.contains(name(part)); }
+
+  private:
+    void expand(FileKind part) {
+        YamlNode* node = tree_.find(name(part));
+        if (node == nullptr || !done_.insert(part).second) return;
+        if (node->kind == YamlNode::Kind::kScalar) {
+            if (std::optional<YamlNode> whole = load(part, *node, std::string(name(part))))
+                *node = std::move(*whole);
+            return;
+        }
+        const YamlNode* base = node->find("base");
+        if (base == nullptr) return;
+        if (base->kind != YamlNode::Kind::kScalar) {
+            fail(part, Mistake{base->place, fmt::format("{}.base", name(part)),
+                               fmt::format("expected a name or a path, got {}", describe(*base))});
+            return;
+        }
+        std::optional<YamlNode> whole = load(part, *base, fmt::format("{}.base", name(part)));
+        if (!whole) return;
+        for (YamlEntry& change : node->entries) {
+            if (change.key == "base") continue;
+            const auto same = [&](const YamlEntry& e) { return e.key == change.key; };
+            const auto old = std::ranges::find_if(whole->entries, same);
+            if (old != whole->entries.end()) {
+                *old = std::move(change);
+            } else {
+                whole->entries.push_back(std::move(change));
+            }
+        }
+        *node = std::move(*whole);
+    }
+
+    std::optional<YamlNode> load(FileKind part, const YamlNode& reference, const std::string& path) {
+        try {
+            std::optional<YamlNode> whole =
+                reader_.load(folders_.find(part, reference.text, reference.place, path), name(part));
+            if (!whole) broken_.emplace(name(part));
+            if (whole) whole->erase("schema");
+            return whole;
+        } catch (const ConfigError& error) {
+            reader_.note(error);
+            broken_.emplace(name(part));
+            return std::nullopt;
+        }
+    }
+
+    void fail(FileKind part, Mistake mistake) {
+        reader_.note(std::move(mistake));
+        broken_.emplace(name(part));
+    }
+
+    YamlReader& reader_;
+    YamlNode& tree_;
+    ConfigFolders folders_;
+    std::set<FileKind> done_;
+    std::set<std::string, std::less<>> broken_;
+};
+
+Experiment read_experiment(const YamlCursor& root, const Resolver& parts, const ConfigFolders& folders) {
+    Experiment experiment;
+    root.at("schema");
+    experiment.name = read_name(root.at("name"));
+    const YamlCursor model = root.at("model");
+    const YamlCursor device = root.at("device");
+    const YamlCursor engine = root.at("engine");
+    const YamlCursor workload = root.at("workload");
+    if (!parts.broken(FileKind::kModel)) experiment.model = read_model(model);
+    if (!parts.broken(FileKind::kDevice)) experiment.device = read_device(device);
+    if (!parts.broken(FileKind::kEngine)) experiment.engine = read_engine(engine);
+    if (!parts.broken(FileKind::kWorkload)) experiment.workload = read_workload(workload);
+    experiment.linear = read_linear(root.find("linear"));
+    experiment.seed = static_cast<std::uint64_t>(root.find("seed").integer({.min = 0}, 1));
+    if (const YamlCursor horizon = root.find("horizon"); horizon.present())
+        experiment.horizon = horizon.time();
+    const YamlCursor profile = root.find("profile_dir");
+    experiment.profile_dir = profile.present() ? resolve_path(profile.string(), profile.place())
+                                               : folders.profile(experiment.device.profile);
+    return experiment;
+}
+
+}  // namespace
+
+std::string read_name(const YamlCursor& value) {
+    const std::string text = value.string();
+    const auto allowed = [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '_' || c == '-'; };
+    if (!text.empty() && (text.front() == '.' || !std::ranges::all_of(text, allowed))) {
+        value.mistake(fmt::format("expected a name of letters, digits, `.`, `_` and `-`, got `{}`", text));
+    }
+    return text;
+}
+
+std::string shortest(double value) {
+    return fmt::format("{}", value);
+}
+
+Experiment load_experiment(const std::string& file, const std::vector<Override>& overrides) {
+    YamlReader reader;
+    std::optional<YamlNode> tree = reader.load(file, "experiment");
+    if (!tree) reader.finish();
+    KVSIM_CHECK(tree, "{}: neither a tree nor a mistake", file);
+    Resolver parts(reader, *tree, file);
+    for (const Override& assignment : overrides) parts.apply(assignment);
+    parts.expand_all();
+    Experiment experiment = read_experiment(reader.root(std::move(*tree)), parts, ConfigFolders(file));
+    reader.finish();
+    return experiment;
+}
+
+std::string to_yaml(const Experiment& experiment) {
+    YAML::Emitter out;
+    const auto key = [&](const char* text) -> YAML::Emitter& {
+        return out << YAML::Key << text << YAML::Value;
+    };
+    out << YAML::BeginMap;
+    key("schema") << "kvsim/experiment/1";
+    key("name") << experiment.name;
+    write_model(key("model"), experiment.model);
+    write_device(key("device"), experiment.device);
+    write_engine(key("engine"), experiment.engine);
+    write_linear(key("linear"), experiment.linear);
+    write_workload(key("workload"), experiment.workload);
+    key("seed") << experiment.seed;
+    if (experiment.horizon) key("horizon") << to_text(*experiment.horizon);
+    key("profile_dir") << experiment.profile_dir;
+    out << YAML::EndMap;
+    KVSIM_CHECK(out.good(), "YAML emitter: {}", out.GetLastError());
+    return fmt::format("{}\n", out.c_str());
+}
+
+}  // namespace kvsim

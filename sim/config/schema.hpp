@@ -1,0 +1,35 @@
+// The kinds of configuration as YAML, one .cpp each, in which reader and writer of a kind stand side by side.
+// Readers note mistakes with the cursor's reader; what they return counts only after YamlReader::finish().
+#pragma once
+
+#include <string>
+
+#include "sim/config/experiment.hpp"
+#include "sim/config/yaml.hpp"
+
+namespace YAML {
+class Emitter;
+}
+
+namespace kvsim {
+
+ModelSpec read_model(const YamlCursor& map);
+DeviceSpec read_device(const YamlCursor& map);
+EngineSpec read_engine(const YamlCursor& map);
+WorkloadSpec read_workload(const YamlCursor& map);
+LinearServing read_linear(const YamlCursor& map);
+
+// Each writes one map that its reader reads back.
+void write_model(YAML::Emitter& out, const ModelSpec& model);
+void write_device(YAML::Emitter& out, const DeviceSpec& device);
+void write_engine(YAML::Emitter& out, const EngineSpec& engine);
+void write_workload(YAML::Emitter& out, const WorkloadSpec& workload);
+void write_linear(YAML::Emitter& out, const LinearServing& linear);
+
+// A name that may become a folder: letters, digits, '.', '_' and '-', not starting with '.'.
+std::string read_name(const YamlCursor& value);
+
+// The shortest text that reads back as the same double.
+std::string shortest(double value);
+
+}  // namespace kvsim

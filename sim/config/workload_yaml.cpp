@@ -1,0 +1,169 @@
+#include <fmt/format.h>
+#include <yaml-cpp/emitter.h>
+
+#include <filesystem>
+
+#include "sim/base/check.hpp"
+#include "sim/config/locate.hpp"
+#include "sim/config/quantity.hpp"
+#include "sim/config/schema.hpp"
+
+namespace kvsim {
+
+namespace {
+
+enum class WorkloadKind : std::uint8_t { kSteady, kPoisson, kTrace };
+constexpr std::array<std::string_view, 3> kWorkloadKindNames{"steady", "poisson", "trace"};
+
+// Bounds that keep sums over a batch within 64 bits.
+constexpr IntRange kTokens{1, 1 << 30};
+constexpr IntRange kBatch{1, 1 << 20};
+constexpr IntRange kCount{1, 1'000'000'000};
+
+std::vector<double> read_quantiles(const YamlCursor& list) {
+    std::vector<double> tokens;
+    for (const YamlCursor& item : list.items(2)) {
+        const double last = tokens.empty() ? 1.0 : tokens.back();
+        tokens.push_back(item.real({.min = 1.0, .max = static_cast<double>(kTokens.max)}, last));
+        if (tokens.back() < last) {
+            item.mistake(
+                fmt::format("expected quantiles that never fall, got {} after {}", tokens.back(), last));
+        }
+    }
+    return tokens;
+}
+
+LengthDistribution read_lengths(const YamlCursor& map) {
+    LengthDistribution lengths;
+    const YamlCursor constant = map.find("constant");
+    const YamlCursor log_normal = map.find("log_normal");
+    const YamlCursor quantiles = map.find("quantiles");
+    if (!map.is_map()) return lengths;
+    if (constant.present() + log_normal.present() + quantiles.present() != 1) {
+        map.mistake("expected exactly one of constant, log_normal, quantiles");
+        map.ignore_rest();
+        return lengths;
+    }
+    if (constant.present()) {
+        lengths.value = constant.integer(kTokens, 1);
+        return lengths;
+    }
+    if (log_normal.present()) {
+        lengths.kind = LengthDistribution::Kind::kLogNormal;
+        lengths.median =
+            log_normal.at("median").real({.min = 1.0, .max = static_cast<double>(kTokens.max)}, 1.0);
+        lengths.sigma = log_normal.at("sigma").real({.min = 0.0, .max = 100.0});
+    } else {
+        lengths.kind = LengthDistribution::Kind::kEmpirical;
+        lengths.quantile_tokens = read_quantiles(quantiles);
+    }
+    lengths.min = map.find("min").integer(kTokens, lengths.min);
+    const YamlCursor max = map.find("max");
+    lengths.max = max.integer(kTokens, std::max(lengths.min, lengths.max));
+    if (lengths.max < lengths.min) {
+        max.mistake(fmt::format("expected at least min ({}), got {}", lengths.min, lengths.max));
+    }
+    return lengths;
+}
+
+void write_lengths(YAML::Emitter& out, const LengthDistribution& lengths) {
+    const auto pair = [&](const char* key, const auto& value) {
+        out << YAML::Key << key << YAML::Value << value;
+    };
+    out << YAML::Flow << YAML::BeginMap;
+    switch (lengths.kind) {
+        case LengthDistribution::Kind::kConstant:
+            pair("constant", lengths.value);
+            break;
+        case LengthDistribution::Kind::kLogNormal:
+            out << YAML::Key << "log_normal" << YAML::Value << YAML::BeginMap;
+            pair("median", shortest(lengths.median));
+            pair("sigma", shortest(lengths.sigma));
+            out << YAML::EndMap;
+            break;
+        case LengthDistribution::Kind::kEmpirical:
+            out << YAML::Key << "quantiles" << YAML::Value << YAML::BeginSeq;
+            for (const double tokens : lengths.quantile_tokens) out << shortest(tokens);
+            out << YAML::EndSeq;
+            break;
+    }
+    if (lengths.kind != LengthDistribution::Kind::kConstant) {
+        pair("min", lengths.min);
+        pair("max", lengths.max);
+    }
+    out << YAML::EndMap;
+}
+
+TraceWorkload read_trace_file(const YamlCursor& value) {
+    const std::string text = value.string();
+    if (text.empty()) return {};
+    TraceWorkload trace{resolve_path(text, value.place())};
+    std::error_code ignored;
+    if (!std::filesystem::exists(trace.path, ignored))
+        value.mistake(fmt::format("no such file: {}", trace.path));
+    return trace;
+}
+
+}  // namespace
+
+WorkloadSpec read_workload(const YamlCursor& map) {
+    WorkloadSpec workload;
+    const std::optional<std::size_t> index = map.at("kind").choice_index(kWorkloadKindNames);
+    if (!index) {
+        map.ignore_rest();
+        return workload;
+    }
+    const auto kind = static_cast<WorkloadKind>(*index);
+    switch (kind) {
+        case WorkloadKind::kSteady: {
+            SteadyWorkload steady;
+            steady.batch = map.at("batch").integer(kBatch);
+            steady.context = map.at("context").integer(kTokens);
+            steady.steps = map.at("steps").integer(kCount);
+            workload = steady;
+            break;
+        }
+        case WorkloadKind::kPoisson: {
+            SyntheticWorkload synthetic;
+            synthetic.rate = map.at("rate").frequency();
+            synthetic.requests = map.at("requests").integer(kCount);
+            synthetic.prompt = read_lengths(map.at("prompt_tokens"));
+            synthetic.output = read_lengths(map.at("output_tokens"));
+            workload = std::move(synthetic);
+            break;
+        }
+        case WorkloadKind::kTrace:
+            break;
+    }
+    // A trace takes the place of the arrivals and lengths above, which must still be sound.
+    const YamlCursor trace = kind == WorkloadKind::kTrace ? map.at("trace") : map.find("trace");
+    if (trace.present()) workload = read_trace_file(trace);
+    return workload;
+}
+
+void write_workload(YAML::Emitter& out, const WorkloadSpec& workload) {
+    const auto pair = [&](const char* key, const auto& value) {
+        out << YAML::Key << key << YAML::Value << value;
+    };
+    out << YAML::BeginMap;
+    if (const auto* steady = std::get_if<SteadyWorkload>(&workload)) {
+        pair("kind", "steady");
+        pair("batch", steady->batch);
+        pair("context", steady->context);
+        pair("steps", steady->steps);
+    } else if (const auto* synthetic = std::get_if<SyntheticWorkload>(&workload)) {
+        pair("kind", "poisson");
+        pair("rate", to_text(synthetic->rate));
+        pair("requests", synthetic->requests);
+        out << YAML::Key << "prompt_tokens" << YAML::Value;
+        write_lengths(out, synthetic->prompt);
+        out << YAML::Key << "output_tokens" << YAML::Value;
+        write_lengths(out, synthetic->output);
+    } else {
+        pair("kind", "trace");
+        pair("trace", std::get<TraceWorkload>(workload).path);
+    }
+    out << YAML::EndMap;
+}
+
+}  // namespace kvsim
