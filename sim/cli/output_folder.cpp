@@ -111,4 +111,11 @@ void write_results(const fs::path& folder, const ResultFiles& files) {
     fs::rename(temporary.path(), target);
 }
 
+void replace_file(const fs::path& file, std::string_view content) {
+    const TemporaryFolder temporary(fs::absolute(file));
+    const fs::path written = temporary.path() / file.filename();
+    write_file(written, content);
+    fs::rename(written, file);
+}
+
 }  // namespace kvsim

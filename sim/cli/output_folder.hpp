@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace kvsim {
 
@@ -23,5 +24,8 @@ void require_replaceable(const std::filesystem::path& folder);
 // files or the new ones. Missing parents are made. Throws as require_replaceable(), and std::system_error
 // when the disk refuses.
 void write_results(const std::filesystem::path& folder, const ResultFiles& files);
+
+// Writes one file whole: into a temporary sibling, then in place of `file`. Throws std::system_error.
+void replace_file(const std::filesystem::path& file, std::string_view content);
 
 }  // namespace kvsim

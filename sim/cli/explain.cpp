@@ -1,0 +1,147 @@
+// kvsim explain: one decode step of an experiment, operator by operator.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <variant>
+
+#include "sim/cli/command.hpp"
+#include "sim/cli/options.hpp"
+#include "sim/cli/setup.hpp"
+#include "sim/cli/table.hpp"
+#include "sim/policies/form.hpp"
+
+namespace kvsim {
+namespace {
+
+constexpr std::int64_t kDefaultBatch = 1;
+constexpr std::int64_t kDefaultContext = 1024;
+
+struct ExplainOptions {
+    FileOptions input;
+    std::optional<std::int64_t> batch;
+    std::optional<std::int64_t> context;
+    bool json = false;
+};
+
+struct DecodeStep {
+    Form form = Form::kRecurrent;  // of the kernel that is launched
+    StepShape shape;
+};
+
+// A decode step of `batch` sequences in the middle of a long run: their phases in the flush cycle are spread
+// evenly.
+DecodeStep decode_step(const LinearServing& linear, std::int64_t batch, std::int64_t context) {
+    const DecodeForm policy = make_decode_form(linear);
+    DecodeStep step{policy.form, {}};
+    LinearWork& work = step.shape[policy.form];
+    work = {.sequences = batch, .new_tokens = batch};
+    if (policy.flush) {
+        const std::int64_t cycle = linear.buffer_length;
+        std::int64_t joined = 0;
+        for (std::int64_t now = 0; now <= cycle + cycle / 2; ++now) {
+            for (; joined < batch && joined * cycle / batch <= now; ++joined) policy.flush->join(now);
+            work = policy.flush->step(now);
+        }
+    }
+    step.shape.decode = {batch, batch * context, context};
+    step.shape.logit_rows = batch;
+    return step;
+}
+
+std::int64_t total(const ByteLedger& ledger) {
+    std::int64_t sum = 0;
+    for (const Bytes bytes : ledger) sum += bytes.value();
+    return sum;
+}
+
+nlohmann::ordered_json to_json(const Experiment& experiment, const DecodeStep& step, const StepPrice& price,
+                               const std::vector<OperatorCost>& operators) {
+    const LinearWork& work = step.shape[step.form];
+    nlohmann::ordered_json json;
+    json["model"] = experiment.model.name;
+    json["device"] = experiment.device.name;
+    json["form"] = name(step.form);
+    json["buffer_length"] = experiment.linear.buffer_length;
+    json["batch"] = step.shape.decode.sequences;
+    json["context"] = step.shape.decode.context_max;
+    json["buffered_tokens"] = work.buffered_tokens;
+    json["flushes"] = work.flushes;
+    json["step_us"] = to_us(price.time);
+    json["operators"] = nlohmann::ordered_json::array();
+    for (const OperatorCost& op : operators) {
+        json["operators"].push_back({{"name", op.name},
+                                     {"count", op.count},
+                                     {"bytes", total(op.bytes)},
+                                     {"flops", op.flops.value()},
+                                     {"time_us", to_us(op.time)},
+                                     {"bound", kBoundNames[static_cast<std::size_t>(op.bound)]},
+                                     {"source", kSourceNames[static_cast<std::size_t>(op.source)]}});
+    }
+    return json;
+}
+
+std::string to_table(const Experiment& experiment, const DecodeStep& step, const StepPrice& price,
+                     const std::vector<OperatorCost>& operators) {
+    using enum TextTable::Align;
+    TextTable table({{"operator", kLeft},
+                     {"count"},
+                     {"MB"},
+                     {"GFLOP"},
+                     {"time us"},
+                     {"share %"},
+                     {"bound", kLeft},
+                     {"source", kLeft}});
+    for (const OperatorCost& op : operators) {
+        table.add_row({op.name, fmt::format("{}", op.count),
+                       fmt::format("{:.3f}", static_cast<double>(total(op.bytes)) / 1e6),
+                       fmt::format("{:.3f}", static_cast<double>(op.flops.value()) / 1e9),
+                       fmt::format("{:.2f}", to_us(op.time)),
+                       fmt::format("{:.1f}", 100.0 * (op.time / price.time)),
+                       std::string(kBoundNames[static_cast<std::size_t>(op.bound)]),
+                       std::string(kSourceNames[static_cast<std::size_t>(op.source)])});
+    }
+    const LinearWork& work = step.shape[step.form];
+    return fmt::format(
+        "{} on {}: decode step of {} sequences at context {}, {} form, {} buffered tokens, {} flushes\n"
+        "step time {:.1f} us\n\n{}",
+        experiment.model.name, experiment.device.name, work.sequences, step.shape.decode.context_max,
+        name(step.form), work.buffered_tokens, work.flushes, to_us(price.time), table.str());
+}
+
+ExitCode explain(const ExplainOptions& options) {
+    const Experiment experiment = load_experiment(options.input);
+    const auto* steady = std::get_if<SteadyWorkload>(&experiment.workload);
+    const std::int64_t batch = options.batch.value_or(steady ? steady->batch : kDefaultBatch);
+    const std::int64_t context = options.context.value_or(steady ? steady->context : kDefaultContext);
+    const DecodeStep step = decode_step(experiment.linear, batch, context);
+    const StepCost cost = make_step_cost(experiment);
+    const StepPrice price = cost.price(step.shape);
+    const std::vector<OperatorCost> operators = cost.explain(step.shape);
+    if (options.json) {
+        fmt::print("{}\n", to_json(experiment, step, price, operators).dump(2));
+    } else {
+        fmt::print("{}", to_table(experiment, step, price, operators));
+    }
+    return ExitCode::kGood;
+}
+
+}  // namespace
+
+Action declare_explain(CLI::App& app) {
+    const auto options = std::make_shared<ExplainOptions>();
+    add_file_options(app, options->input, "Experiment (YAML)");
+    app.add_option("--batch", options->batch,
+                   fmt::format("Sequences (default: of a steady workload, else {})", kDefaultBatch))
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+    app.add_option("--context", options->context,
+                   fmt::format("Tokens cached per sequence (default: of a steady workload, else {})",
+                               kDefaultContext))
+        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
+    app.add_flag("--json", options->json, "Print JSON");
+    return [options](std::span<const std::string>) { return explain(*options); };
+}
+
+}  // namespace kvsim

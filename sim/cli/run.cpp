@@ -1,0 +1,84 @@
+// kvsim run: one experiment, its metrics, and a folder of results when asked for.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "sim/base/error.hpp"
+#include "sim/cli/command.hpp"
+#include "sim/cli/options.hpp"
+#include "sim/cli/result_files.hpp"
+#include "sim/cli/run_experiment.hpp"
+#include "sim/cli/table.hpp"
+#include "sim/results/fields.hpp"
+
+namespace kvsim {
+namespace {
+
+struct RunOptions {
+    FileOptions input;
+    std::string out;
+    bool json = false;
+};
+
+std::string to_table(const Experiment& experiment, const RunResult& r) {
+    using enum TextTable::Align;
+    const auto cell = [](const std::optional<double>& value) {
+        return value ? fmt::format("{:.2f}", *value) : std::string("-");
+    };
+    TextTable table({{"", kLeft}, {"mean"}, {"p50"}, {"p90"}, {"p99"}, {"samples"}});
+    const auto add = [&](const char* title, const Summary& s) {
+        table.add_row(
+            {title, cell(s.mean), cell(s.p50), cell(s.p90), cell(s.p99), fmt::format("{}", s.count)});
+    };
+    add("prompt tokens", r.prompt_tokens);
+    add("output tokens", r.output_tokens);
+    add("TTFT ms", r.ttft_ms);
+    add("TPOT ms", r.tpot_ms);
+    add("ITL ms", r.itl_ms);
+    add("E2E ms", r.e2e_ms);
+    add("queue ms", r.queue_ms);
+    const RequestCounts& n = r.requests;
+    return fmt::format(
+        "{}: {} on {}, {} form\n"
+        "requests: {} read = {} completed + {} rejected + {} dropped + {} unfinished\n"
+        "{} steps in {:.3f} s simulated, {:.1f} output tokens/s\n\n{}",
+        experiment.name, experiment.model.name, experiment.device.name, name(experiment.linear.form), n.read,
+        n.completed, n.rejected, n.dropped, n.unfinished, r.steps, to_seconds(r.simulated),
+        r.output_tokens_per_s, table.str());
+}
+
+ExitCode run(const RunOptions& options, std::span<const std::string> command_line) {
+    const Experiment experiment = load_experiment(options.input);
+    if (!options.out.empty()) require_replaceable(options.out);
+    const RunOutcome outcome = run_experiment(experiment);
+    if (outcome.status == RunStatus::kInfeasible)
+        throw_mistake({options.input.file}, "model", outcome.reason);
+    if (outcome.status == RunStatus::kFailed) throw std::runtime_error(outcome.reason);
+    if (!options.out.empty()) {
+        Sweep single;
+        single.points.resize(1);
+        write_results(options.out, {runs_csv(single, {&outcome, 1}),
+                                    manifest_json(command_line, experiment, {options.input.file}),
+                                    resolved_yaml(single, experiment)});
+    }
+    if (options.json) {
+        fmt::print("{}\n", to_json(*outcome.result).dump(2));
+    } else {
+        fmt::print("{}", to_table(experiment, *outcome.result));
+    }
+    return ExitCode::kGood;
+}
+
+}  // namespace
+
+Action declare_run(CLI::App& app) {
+    const auto options = std::make_shared<RunOptions>();
+    add_file_options(app, options->input, "Experiment (YAML)");
+    app.add_option("--out", options->out, "Write runs.csv, manifest.json and resolved.yaml into this folder")
+        ->type_name("DIR");
+    app.add_flag("--json", options->json, "Print JSON");
+    return [options](std::span<const std::string> command_line) { return run(*options, command_line); };
+}
+
+}  // namespace kvsim

@@ -1,0 +1,24 @@
+// From an experiment to what the commands need.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/config/experiment.hpp"
+#include "sim/cost/step_cost.hpp"
+#include "sim/memory/capacity.hpp"
+
+namespace kvsim {
+
+// Prices steps with the fit in the experiment's profile folder. Throws ConfigError when that cannot be read
+// or lacks the experiment's form.
+StepCost make_step_cost(const Experiment& experiment);
+
+// KV entries that a request of the experiment holds when it ends: the context of a steady workload, else the
+// mean of prompt + output over all arrivals, rounded up.
+std::int64_t mean_tokens_per_request(const Experiment& experiment);
+
+Capacity solve_capacity(const Experiment& experiment, std::int64_t tokens_per_request);
+
+}  // namespace kvsim

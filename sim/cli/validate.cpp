@@ -1,0 +1,66 @@
+// kvsim validate: the error of a fit on the rows of its profile, those that it never saw apart.
+#include "sim/cost/validate.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "sim/cli/command.hpp"
+#include "sim/cli/validation_table.hpp"
+
+namespace kvsim {
+namespace {
+
+struct ValidateOptions {
+    std::string folder;
+    bool json = false;
+};
+
+nlohmann::ordered_json to_json(const ErrorSummary& errors) {
+    return {{"rows", errors.rows}, {"median", errors.median}, {"p90", errors.p90}, {"worst", errors.worst}};
+}
+
+nlohmann::ordered_json to_json(const std::vector<ValidationRow>& rows) {
+    nlohmann::ordered_json json;
+    json["kernels"] = nlohmann::ordered_json::array();
+    for (const ValidationRow& row : rows) {
+        nlohmann::ordered_json kernel{{"kernel", row.kernel},
+                                      {"layer", row.layer},
+                                      {"fitted", to_json(row.fitted)},
+                                      {"held_out", to_json(row.held_out)}};
+        kernel["worst_rows"] = nlohmann::ordered_json::array();
+        for (const RowError& worst : row.worst) {
+            kernel["worst_rows"].push_back({{"file", worst.place.file},
+                                            {"line", worst.place.line},
+                                            {"held_out", worst.held_out},
+                                            {"measured_us", to_us(worst.measured)},
+                                            {"predicted_us", to_us(worst.predicted)},
+                                            {"error", worst.error}});
+        }
+        json["kernels"].push_back(std::move(kernel));
+    }
+    return json;
+}
+
+ExitCode validate(const ValidateOptions& options) {
+    const std::vector<ValidationRow> rows = validate(load_profile(options.folder), load_fit(options.folder));
+    if (options.json) {
+        fmt::print("{}\n", to_json(rows).dump(2));
+    } else {
+        fmt::print("{}", validation_table(rows));
+    }
+    return ExitCode::kGood;
+}
+
+}  // namespace
+
+Action declare_validate(CLI::App& app) {
+    const auto options = std::make_shared<ValidateOptions>();
+    app.add_option("DIR", options->folder, "Profile: a folder with CSV files and fit.yaml")->required();
+    app.add_flag("--json", options->json, "Print JSON");
+    return [options](std::span<const std::string>) { return validate(*options); };
+}
+
+}  // namespace kvsim
