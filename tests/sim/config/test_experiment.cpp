@@ -1,11 +1,15 @@
 // Experiments: references, overrides, what is physically impossible, and the written form that reads back.
 #include "sim/config/experiment.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
-#include <functional>
+#include <fstream>
+#include <iostream>
+#include <sstream>
 
 #include "sim/base/random.hpp"
-#include "sim/config/quantity.hpp"
 #include "tests/sim/config/support.hpp"
 #include "tests/support/catch.hpp"
 
@@ -16,7 +20,7 @@ const std::string kConfigs = KVSIM_SOURCE_DIR "/configs";
 const std::string kSteady = kConfigs + "/experiments/steady_decode.yaml";
 const std::string kAzure = kConfigs + "/experiments/azure_conv.yaml";
 
-// Runs without and with overrides must differ in nothing but what is set: compare the written forms.
+// What loading reports; empty when it succeeds.
 std::string load_error(const std::string& file, const std::vector<Override>& overrides) {
     return config_error([&] { load_experiment(file, overrides); });
 }
@@ -69,6 +73,44 @@ TEST_CASE("the committed Azure scenario has the trace's statistics") {
     };
     CHECK(median(azure.prompt) == 1020);
     CHECK(median(azure.output) == 129);
+}
+
+// Column `column` of the trace, sorted.
+std::vector<double> sorted_column(const std::string& csv, int column) {
+    std::vector<double> values;
+    std::ifstream stream(csv);
+    std::string line, cell;
+    for (std::getline(stream, line); std::getline(stream, line);) {
+        std::istringstream cells(line);
+        for (int i = 0; i <= column; ++i) std::getline(cells, cell, ',');
+        values.push_back(std::stod(cell));
+    }
+    std::sort(values.begin(), values.end());
+    return values;
+}
+
+TEST_CASE("the committed quantiles are those of the trace") {
+    const std::string csv = KVSIM_SOURCE_DIR "/../shared/traces/azure2023/AzureLLMInferenceTrace_conv.csv";
+    if (!std::filesystem::exists(csv)) {
+        std::cerr << "SKIPPED: quantiles against the Azure trace: no file " << csv << '\n';
+        return;
+    }
+    const Experiment e = load_experiment(kAzure);
+    const auto& azure = std::get<SyntheticWorkload>(e.workload);
+    for (const int column : {1, 2}) {
+        const std::vector<double> sorted = sorted_column(csv, column);
+        REQUIRE(sorted.size() == 19366);
+        const std::vector<double>& quantiles = (column == 1 ? azure.prompt : azure.output).quantile_tokens;
+        REQUIRE(quantiles.size() == 201);
+        for (std::size_t i = 0; i < 201; ++i) {
+            const double rank = static_cast<double>(i) / 200.0 * static_cast<double>(sorted.size() - 1);
+            const auto low = static_cast<std::size_t>(rank);
+            const std::size_t high = std::min(low + 1, sorted.size() - 1);
+            const double exact =
+                sorted[low] + (rank - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+            CHECK(std::abs(quantiles[i] - exact) <= 0.5 + 1e-9);
+        }
+    }
 }
 
 TEST_CASE("every committed file loads, and files are called what they hold") {
@@ -256,6 +298,21 @@ TEST_CASE("files beside the experiment come before the program's own; paths are 
         "configs/experiments/p.yaml",
         kHead + "model: qwen3.5-4b\ndevice: h200\nengine: ../../elsewhere/other.yaml\n" + kSteadyWork);
     CHECK(load_experiment(by_path).engine.max_running_requests == 48);
+}
+
+TEST_CASE("the folder KVSIM_CONFIGS comes before the program's own") {
+    const TemporaryFolder folder;
+    folder.write(
+        "mine/models/tiny.yaml",
+        "schema: kvsim/model/1\nname: tiny\nlayers: {linear: 3, full: 1}\nhidden: 64\nvocab: 100\n"
+        "tied_embeddings: true\n"
+        "linear: {family: gdn, k_heads: 1, v_heads: 2, k_dim: 128, v_dim: 128, conv_kernel: 4}\n"
+        "attention: {q_heads: 2, kv_heads: 1, head_dim: 32}\nffn: {kind: dense, intermediate: 96}\n");
+    REQUIRE(setenv("KVSIM_CONFIGS", (folder / "mine").c_str(), 1) == 0);
+    const std::string error = load_error(kSteady, {{"model", "tiny"}});
+    REQUIRE(unsetenv("KVSIM_CONFIGS") == 0);
+    CHECK(error.empty());
+    CHECK_THAT(load_error(kSteady, {{"model", "tiny"}}), ContainsSubstring("no model is called `tiny`"));
 }
 
 TEST_CASE("a part may change single keys of a named one") {

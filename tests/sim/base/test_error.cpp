@@ -27,7 +27,7 @@ TEST_CASE("a failed check names the condition and the place") {
     CHECK_NOTHROW([&] { KVSIM_CHECK(n == 3, "n {}", n); }());
     CHECK_THROWS_WITH(
         [&] { KVSIM_CHECK(n == 4, "n is {}", n); }(),
-        ContainsSubstring("error_test.cpp:") && ContainsSubstring("broken invariant `n == 4`: n is 3"));
+        ContainsSubstring("test_error.cpp:") && ContainsSubstring("broken invariant `n == 4`: n is 3"));
 }
 
 }  // namespace
