@@ -7,8 +7,8 @@
 
 namespace kvsim {
 
-// Deterministic: same experiment and binary, same result. Throws ConfigError when the model does not fit the device or
-// the trace cannot be read; "a request does not fit" is counted as rejected.
+// Deterministic: same experiment and binary, same result. Throws ConfigError when the model does not fit the
+// device or the trace cannot be read; "a request does not fit" is counted as rejected.
 RunResult simulate(const Experiment& experiment, const StepCost& cost);
 
 }  // namespace kvsim

@@ -1,0 +1,104 @@
+// The steady decode against the closed forms of a cycle.
+#include "sim/serving/steady.hpp"
+#include "tests/sim/serving/fake_pricer.hpp"
+#include "tests/support/catch.hpp"
+
+namespace kvsim {
+namespace {
+
+LinearServing linear(Form form, int m) {
+    return {form, m, StateFormat::kFp32};
+}
+
+// 1 us per row, 10 ns per record read, 5 us per flush.
+FakePricer affine() {
+    return FakePricer([](const StepShape& shape) {
+        const LinearWork& w = shape[Form::kBuffered];
+        return Time(1'000'000 * w.sequences + 10'000 * w.buffered_tokens + 5'000'000 * w.flushes);
+    });
+}
+
+TEST_CASE("a batch that is a multiple of the length has the same step every time") {
+    constexpr int kLength = 8;
+    constexpr std::int64_t kBatch = 32;
+    const FakePricer pricer = affine();
+    const RunResult r = serve_steady({kBatch, 1024, 24}, linear(Form::kBuffered, kLength), pricer);
+    REQUIRE(pricer.shapes().size() == 24);
+    for (const StepShape& shape : pricer.shapes()) {
+        const LinearWork& w = shape[Form::kBuffered];
+        CHECK(w.sequences == kBatch);
+        CHECK(w.new_tokens == kBatch);
+        CHECK(w.buffered_tokens == kBatch * (kLength - 1) / 2);  // mean fill (m - 1)/2
+        CHECK(w.flushes == kBatch / kLength);
+        CHECK(shape.decode.sequences == kBatch);
+        CHECK(shape.decode.context_sum == kBatch * 1024);
+        CHECK(shape.decode.context_max == 1024);
+        CHECK(shape.logit_rows == kBatch);
+        CHECK(shape.prefill.sequences == 0);
+    }
+    // 32 us + 112 records x 10 ns + 4 flushes x 5 us = 53.12 us
+    CHECK(*r.itl_ms.p50 == Approx(0.05312));
+    CHECK(*r.itl_ms.p99 == Approx(0.05312));
+    CHECK(*r.tpot_ms.mean == Approx(0.05312));
+    CHECK(r.itl_ms.count == kBatch * 24);
+    CHECK(r.flushes == 24 * 4);
+    CHECK(r.busy == r.simulated);
+    CHECK(r.output_tokens_per_s == Approx(32.0 / 53.12e-6));
+    CHECK(r.mean_batch == 32.0);
+}
+
+TEST_CASE("over whole cycles any batch has the mean of the cycle") {
+    for (const int m : {2, 3, 16, 24}) {
+        for (const std::int64_t batch : {1, 5, 8, 100}) {
+            const FakePricer pricer = affine();
+            const RunResult r = serve_steady({batch, 64, 3 * m}, linear(Form::kBuffered, m), pricer);
+            std::int64_t records = 0;
+            for (const StepShape& shape : pricer.shapes()) records += shape[Form::kBuffered].buffered_tokens;
+            CHECK(records == batch * 3 * m * (m - 1) / 2);
+            CHECK(r.flushes == batch * 3);
+            CHECK(r.linear_tokens == batch * 3 * m);
+        }
+    }
+}
+
+TEST_CASE("phases are spread over the cycle: flushes of a step differ by at most one") {
+    for (const std::int64_t batch : {1, 7, 8, 33}) {
+        const FakePricer pricer = affine();
+        serve_steady({batch, 64, 16}, linear(Form::kBuffered, 16), pricer);
+        for (const StepShape& shape : pricer.shapes()) {
+            const std::int64_t flushes = shape[Form::kBuffered].flushes;
+            CHECK(flushes >= batch / 16);
+            CHECK(flushes <= (batch + 15) / 16);
+        }
+        // Row i starts with floor(16 i / batch) records.
+        std::int64_t records = 0;
+        for (std::int64_t i = 0; i < batch; ++i) records += 16 * i / batch;
+        CHECK(pricer.shapes().front()[Form::kBuffered].buffered_tokens == records);
+    }
+}
+
+TEST_CASE("recurrent, and a buffer of one token") {
+    for (const LinearServing& serving : {linear(Form::kRecurrent, 16), linear(Form::kBuffered, 1)}) {
+        const FakePricer pricer([](const StepShape&) { return Time(1000); });
+        const RunResult r = serve_steady({4, 100, 10}, serving, pricer);
+        CHECK(pricer.shapes().front()[Form::kRecurrent].sequences == 4);
+        CHECK(pricer.shapes().front()[Form::kBuffered].sequences == 0);
+        CHECK(r.flushes == 0);
+        CHECK(r.steps == 10);
+    }
+}
+
+TEST_CASE("nothing arrives and nothing completes") {
+    const FakePricer pricer([](const StepShape&) { return Time(1000); });
+    const RunResult r = serve_steady({4, 100, 10}, linear(Form::kRecurrent, 1), pricer);
+    CHECK(r.requests.read == 4);
+    CHECK(r.requests.unfinished == 4);
+    CHECK(r.requests.completed == 0);
+    CHECK(r.generated_tokens == 40);
+    CHECK(*r.prompt_tokens.p50 == 100.0);
+    CHECK(*r.output_tokens.p50 == 10.0);
+    CHECK_FALSE((r.ttft_ms.mean || r.e2e_ms.mean || r.queue_ms.mean));
+}
+
+}  // namespace
+}  // namespace kvsim
