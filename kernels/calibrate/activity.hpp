@@ -1,0 +1,24 @@
+// Kernel durations from CUPTI activity records.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "kernels/calibrate/cupti_support.hpp"
+#include "sim/base/units.hpp"
+
+namespace kvsim::calibrate {
+
+// Records kernels while it lives; at most one at a time. Throws CuptiError.
+class ActivityRecorder {
+  public:
+    ActivityRecorder();
+    ~ActivityRecorder();
+    ActivityRecorder(const ActivityRecorder&) = delete;
+    ActivityRecorder& operator=(const ActivityRecorder&) = delete;
+
+    // Median duration of the kernels that `work` launches; waits for them. Empty when no record came back.
+    std::optional<Time> median_duration(const std::function<void()>& work);
+};
+
+}  // namespace kvsim::calibrate

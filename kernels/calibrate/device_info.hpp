@@ -1,0 +1,52 @@
+// What the machine is: for `kvcalib check`, the manifest and the clock rule.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "sim/base/units.hpp"
+
+namespace kvsim::calibrate {
+
+struct DeviceInfo {
+    std::string name;
+    int major = 0, minor = 0;  // compute capability
+    int sms = 0;
+    Bytes l2, memory;  // memory: total
+    bool ecc = false;
+    std::string pci_bus_id;
+    std::string driver;       // version of the driver, from NVML; its CUDA version where NVML is missing
+    std::string cuda_driver;  // newest CUDA that the driver serves
+    std::string cuda_runtime;
+    std::string cupti;  // API version of the CUPTI that is loaded
+};
+
+// Looks at device 0 and makes it current. Throws CudaError; cudaErrorNoDevice and cudaErrorInsufficientDriver
+// mean that there is no GPU to use.
+DeviceInfo inspect_device();
+
+struct Clocks {
+    std::optional<int> sm_mhz, memory_mhz;
+    friend bool operator==(const Clocks&, const Clocks&) = default;
+};
+
+// Current clocks through NVML, which belongs to the driver and is loaded at run time, so that kvcalib also
+// runs where it is missing: clocks are empty then.
+class ClockReader {
+  public:
+    explicit ClockReader(const std::string& pci_bus_id);
+    ~ClockReader();
+    ClockReader(const ClockReader&) = delete;
+    ClockReader& operator=(const ClockReader&) = delete;
+
+    Clocks read() const;
+    std::optional<std::string> driver_version() const;
+
+  private:
+    struct Nvml;
+    std::unique_ptr<Nvml> nvml_;  // null when NVML is missing
+};
+
+}  // namespace kvsim::calibrate

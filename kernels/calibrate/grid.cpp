@@ -1,0 +1,238 @@
+#include "kernels/calibrate/grid.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "sim/config/yaml.hpp"
+
+namespace kvsim::calibrate {
+namespace {
+
+// What launch_linear_recurrent and launch_linear_buffered accept (kernels/launch.hpp), repeated here because
+// this file is built without CUDA.
+constexpr int kDim = 128;
+constexpr int kMaxBatch = 65535;
+constexpr int kMaxRing = 128;
+
+constexpr std::array<std::string_view, 2> kSweepForms{"recurrent", "buffered"};
+
+std::vector<int> fills(const std::vector<FillSpec>& specs, int capacity) {
+    std::vector<int> result;
+    for (const FillSpec& spec : specs) {
+        switch (spec.kind) {
+            case FillSpec::Kind::kExact:
+                result.push_back(spec.fill);
+                break;
+            case FillSpec::Kind::kMiddle:
+                result.push_back((capacity - 1) / 2);
+                break;
+            case FillSpec::Kind::kLast:
+                result.push_back(capacity - 1);
+                break;
+            case FillSpec::Kind::kAll:
+                for (int fill = 0; fill < capacity; ++fill) result.push_back(fill);
+        }
+    }
+    return result;
+}
+
+void add_once(std::vector<Case>& cases, const Case& c) {
+    if (std::find(cases.begin(), cases.end(), c) == cases.end()) cases.push_back(c);
+}
+
+// The buffered cases of one shape, capacity and batch, all given in `base`.
+std::vector<Case> buffered_cases(const LinearSweep& sweep, const Case& base) {
+    std::vector<Case> cases;
+    Case c = base;
+    for (const int fill : fills(sweep.fill, base.buffer_length)) {
+        c.fill = fill;
+        add_once(cases, c);
+    }
+    c.flush_rows = base.batch;
+    for (const int fill : fills(sweep.flush_fill, base.buffer_length)) {
+        c.fill = fill;
+        add_once(cases, c);
+    }
+    for (const FlushRowsSpec& spec : sweep.mixed_flush_rows) {
+        c.flush_rows = spec.of_batch ? base.batch / spec.count : spec.count;
+        if (c.flush_rows < 1 || c.flush_rows > base.batch) continue;
+        // With no row left over for another phase, all rows share one.
+        c.fill = c.flush_rows == base.batch ? std::optional(base.buffer_length - 1) : std::nullopt;
+        add_once(cases, c);
+    }
+    return cases;
+}
+
+std::vector<int> integers(const YamlCursor& list, IntRange range) {
+    std::vector<int> values;
+    for (const YamlCursor& item : list.items(1))
+        values.push_back(item.small_integer(range, static_cast<int>(range.min)));
+    return values;
+}
+
+bool is_word(const std::string& text) {
+    return text.front() >= 'A';
+}
+
+std::vector<FillSpec> read_fills(const YamlCursor& list, int smallest_capacity) {
+    static constexpr std::array<std::string_view, 3> kWords{"middle", "last", "all"};
+    static constexpr std::array kKinds{FillSpec::Kind::kMiddle, FillSpec::Kind::kLast, FillSpec::Kind::kAll};
+    std::vector<FillSpec> specs;
+    if (!list.present()) return specs;
+    for (const YamlCursor& item : list.items(1)) {
+        const std::string text = item.string();
+        if (text.empty()) continue;  // no scalar: noted
+        if (is_word(text)) {
+            specs.push_back({kKinds[item.choice_index(kWords).value_or(0)], 0});
+        } else {
+            specs.push_back(
+                {FillSpec::Kind::kExact, item.small_integer({.min = 0, .max = smallest_capacity - 1})});
+        }
+    }
+    return specs;
+}
+
+std::vector<FlushRowsSpec> read_flush_rows(const YamlCursor& list) {
+    std::vector<FlushRowsSpec> specs;
+    if (!list.present()) return specs;
+    for (const YamlCursor& item : list.items(1)) {
+        const std::string text = item.string();
+        if (text.empty()) continue;  // no scalar: noted
+        if (!is_word(text)) {
+            specs.push_back({false, item.small_integer({.min = 1, .max = kMaxBatch}, 1)});
+            continue;
+        }
+        int divisor = text == "B" ? 1 : 0;
+        if (text.starts_with("B/")) {
+            const auto [stop, error] = std::from_chars(text.data() + 2, text.data() + text.size(), divisor);
+            if (error != std::errc{} || stop != text.data() + text.size()) divisor = 0;
+        }
+        if (divisor < 1) item.mistake(fmt::format("expected a number of rows, B or B/n, got `{}`", text));
+        specs.push_back({true, std::max(1, divisor)});
+    }
+    return specs;
+}
+
+LinearShape read_shape(const YamlCursor& entry) {
+    LinearShape s;
+    const YamlCursor family = entry.at("family");
+    s.family = family.choice<Family>(kFamilyNames);
+    if (s.family != Family::kGdn) family.mistake("expected gdn: no other family has kernels");
+    const YamlCursor state = entry.at("state_dtype");
+    s.state = state.choice<StateFormat>(kStateFormatNames);
+    if (s.state != StateFormat::kFp32) state.mistake("expected fp32: no other state format has kernels");
+    s.k_heads = entry.at("k_heads").small_integer({.min = 1, .max = 1024}, 1);
+    s.k_dim = entry.at("k_dim").small_integer({.min = kDim, .max = kDim}, kDim);
+    s.v_dim = entry.at("v_dim").small_integer({.min = kDim, .max = kDim}, kDim);
+    return s;
+}
+
+LinearSweep read_sweep(const YamlCursor& entry) {
+    LinearSweep sweep;
+    const Form form = entry.at("form").choice<Form>(kSweepForms, Form::kRecurrent);
+    sweep.shape = read_shape(entry);
+    const YamlCursor heads = entry.at("v_heads");
+    sweep.v_heads = integers(heads, {.min = 1, .max = 1024});
+    for (const int count : sweep.v_heads) {
+        if (count % sweep.shape.k_heads != 0) {
+            heads.mistake(
+                fmt::format("expected multiples of k_heads = {}, got {}", sweep.shape.k_heads, count));
+        }
+    }
+    sweep.batch = integers(entry.at("batch"), {.min = 1, .max = kMaxBatch});
+    if (form == Form::kRecurrent) {
+        const YamlCursor warm = entry.find("warm_batch");
+        if (warm.present()) sweep.warm_batch = integers(warm, {.min = 1, .max = kMaxBatch});
+        return sweep;
+    }
+    sweep.kernel = Kernel::kLinearBuffered;
+    sweep.buffer_length = integers(entry.at("buffer_length"), {.min = 1, .max = kMaxRing});
+    const int smallest = sweep.buffer_length.empty()
+                             ? kMaxRing
+                             : *std::min_element(sweep.buffer_length.begin(), sweep.buffer_length.end());
+    sweep.fill = read_fills(entry.find("fill"), smallest);
+    sweep.flush_fill = read_fills(entry.find("flush_fill"), smallest);
+    const YamlCursor mixed = entry.find("mixed_flush_rows");
+    sweep.mixed_flush_rows = read_flush_rows(mixed);
+    if (mixed.present() && smallest < 2) mixed.mistake("mixed phases need a buffer_length of at least 2");
+    if (sweep.fill.empty() && sweep.flush_fill.empty() && sweep.mixed_flush_rows.empty()) {
+        entry.mistake("expected at least one of fill, flush_fill and mixed_flush_rows");
+    }
+    return sweep;
+}
+
+void append_probe(std::vector<Case>& cases, Kernel probe, const YamlCursor& node) {
+    if (!node.present()) return;
+    const Bytes smallest = node.at("smallest").bytes(Sign::kPositive, Bytes(16));
+    const YamlCursor end = node.at("largest");
+    const Bytes largest = end.bytes(Sign::kPositive, smallest);
+    if (smallest.value() % 16 != 0) node.mistake("expected sizes that are multiples of 16 bytes");
+    if (largest < smallest) end.mistake("expected no less than `smallest`");
+    for (const Case& c : expand(probe, smallest, largest)) cases.push_back(c);
+}
+
+}  // namespace
+
+std::vector<Case> expand(const LinearSweep& sweep) {
+    std::vector<Case> cases;
+    for (const int v_heads : sweep.v_heads) {
+        Case c{.kernel = sweep.kernel, .shape = sweep.shape};
+        c.shape.v_heads = v_heads;
+        if (sweep.kernel == Kernel::kLinearRecurrent) {
+            for (const int batch : sweep.batch) {
+                c.batch = batch;
+                add_once(cases, c);
+            }
+            c.l2 = L2State::kWarm;
+            for (const int batch : sweep.warm_batch) {
+                c.batch = batch;
+                add_once(cases, c);
+            }
+            continue;
+        }
+        for (const int capacity : sweep.buffer_length) {
+            for (const int batch : sweep.batch) {
+                c.buffer_length = capacity;
+                c.batch = batch;
+                for (const Case& one : buffered_cases(sweep, c)) cases.push_back(one);
+            }
+        }
+    }
+    return cases;
+}
+
+std::vector<Case> expand(Kernel probe, Bytes smallest, Bytes largest) {
+    std::vector<Case> cases;
+    for (Bytes size = smallest; size <= largest; size = size * 2)
+        cases.push_back({.kernel = probe, .bytes = size});
+    return cases;
+}
+
+std::vector<Case> load_grid(const std::string& file) {
+    YamlReader reader;
+    const YamlCursor root = reader.open(file, "calibration");
+    std::vector<Case> cases;
+    if (root.present()) {
+        if (root.find("empty").boolean(false)) cases.push_back({.kernel = Kernel::kEmpty});
+        append_probe(cases, Kernel::kStreamCopy, root.find("stream_copy"));
+        append_probe(cases, Kernel::kStreamRead, root.find("stream_read"));
+        const YamlCursor linear = root.find("linear");
+        if (linear.present()) {
+            for (const YamlCursor& entry : linear.items(1)) {
+                const LinearSweep sweep = read_sweep(entry);
+                if (!reader.good()) continue;
+                for (const Case& c : expand(sweep)) add_once(cases, c);
+            }
+        }
+        if (cases.empty() && reader.good())
+            root.mistake("expected at least one of linear, stream_copy, stream_read, empty");
+    }
+    reader.finish();
+    std::stable_sort(cases.begin(), cases.end(),
+                     [](const Case& a, const Case& b) { return a.kernel < b.kernel; });
+    return cases;
+}
+
+}  // namespace kvsim::calibrate

@@ -1,0 +1,185 @@
+#include "kernels/calibrate/profile_writer.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::calibrate {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kManifest = "manifest.json";
+
+std::string csv_text(const std::vector<const ProfileRow*>& rows) {
+    std::string text;
+    const auto line = [&](auto cell) {
+        bool first = true;
+        for (const ProfileColumn& column : profile_columns()) {
+            if (!first) text += ',';
+            text += cell(column);
+            first = false;
+        }
+        text += '\n';
+    };
+    line([](const ProfileColumn& column) { return std::string(column.name); });
+    for (const ProfileRow* row : rows)
+        line([row](const ProfileColumn& column) { return column.format(*row); });
+    return text;
+}
+
+std::string read_text(const fs::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    std::ostringstream text;
+    text << in.rdbuf();
+    if (!in) throw std::runtime_error(fmt::format("{}: cannot be read", file.string()));
+    return text.str();
+}
+
+// 64-bit FNV-1a: tells grid files apart, nothing more.
+std::string fingerprint(const std::string& text) {
+    std::uint64_t hash = 0xcbf29ce484222325u;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    return fmt::format("fnv1a64:{:016x}", hash);
+}
+
+[[noreturn]] void refuse(const fs::path& file, std::string path, std::string message) {
+    Mistake mistake;
+    mistake.place.file = file.string();
+    mistake.path = std::move(path);
+    mistake.message = std::move(message);
+    throw ConfigError(std::move(mistake));
+}
+
+// Empty object when the folder has no manifest.
+Json old_manifest(const fs::path& folder) {
+    const fs::path file = folder / kManifest;
+    if (!fs::exists(file)) return Json::object();
+    Json json = Json::parse(read_text(file), nullptr, false);
+    if (!json.is_object() || !json.contains("gpu") || !json["gpu"].is_object() ||
+        !json["gpu"]["name"].is_string() || !json.contains("files") || !json["files"].is_object()) {
+        refuse(file, {}, "expected a manifest of kvcalib; delete it to start anew");
+    }
+    return json;
+}
+
+Json clocks_json(const Clocks& clocks) {
+    Json json;
+    json["sm_mhz"] = clocks.sm_mhz ? Json(*clocks.sm_mhz) : Json(nullptr);
+    json["memory_mhz"] = clocks.memory_mhz ? Json(*clocks.memory_mhz) : Json(nullptr);
+    return json;
+}
+
+Json gpu_json(const DeviceInfo& device) {
+    return {{"name", device.name},
+            {"compute_capability", fmt::format("{}.{}", device.major, device.minor)},
+            {"sms", device.sms},
+            {"l2_bytes", device.l2.value()},
+            {"memory_bytes", device.memory.value()},
+            {"ecc", device.ecc}};
+}
+
+// What all files of one run share.
+Json run_json(const Measurement& m, const DeviceInfo& device, const Provenance& provenance) {
+    return {{"date", provenance.date},
+            {"revision", provenance.revision},
+            {"grid", provenance.grid.generic_string()},
+            {"grid_fingerprint", fingerprint(read_text(provenance.grid))},
+            {"driver", device.driver},
+            {"cuda_driver", device.cuda_driver},
+            {"cuda_runtime", device.cuda_runtime},
+            {"cupti", device.cupti},
+            {"clocks_before", clocks_json(m.clocks_before)},
+            {"clocks_after", clocks_json(m.clocks_after)},
+            {"highest_sm_mhz", m.highest_sm_mhz},
+            {"cupti_us", m.no_cupti_us.empty() ? "measured" : m.no_cupti_us},
+            {"counters", m.no_counters.empty() ? "measured" : m.no_counters}};
+}
+
+Json row_counts(const std::vector<const ProfileRow*>& rows) {
+    int failed = 0, untimed = 0;
+    for (const ProfileRow* row : rows) {
+        failed += row->verified == false ? 1 : 0;
+        untimed += row->time_us ? 0 : 1;
+    }
+    return {{"rows", rows.size()}, {"not_verified", failed}, {"not_timed", untimed}};
+}
+
+void write_text(const fs::path& file, const std::string& text) {
+    std::ofstream out(file, std::ios::binary | std::ios::trunc);
+    out << text;
+    out.close();
+    if (!out) throw std::runtime_error(fmt::format("{}: cannot be written", file.string()));
+}
+
+}  // namespace
+
+void check_profile_folder(const fs::path& folder, const DeviceInfo& device) {
+    const Json manifest = old_manifest(folder);
+    if (manifest.empty()) return;
+    const std::string name = manifest["gpu"]["name"];
+    if (name == device.name) return;
+    refuse(folder / kManifest, "gpu.name",
+           fmt::format("the folder holds a profile of `{}`, this GPU is `{}`", name, device.name));
+}
+
+void write_profile(const fs::path& folder, const Measurement& measurement, const DeviceInfo& device,
+                   const Provenance& provenance) {
+    std::map<std::string, std::vector<const ProfileRow*>> by_kernel;
+    for (const ProfileRow& row : measurement.rows) by_kernel[row.kernel].push_back(&row);
+
+    Json old = old_manifest(folder);
+    Json manifest;
+    manifest["schema"] = kProfileSchema;
+    manifest["gpu"] = gpu_json(device);
+    manifest["method"] =
+        "time_us: CUDA graph of rotated launches in one stream, at least 320 MB and 4 x L2 touched before a "
+        "set comes "
+        "again (cold), two warm-up replays, median of 9; repeated up to 3 times until (P75 - P25)/median < 1 "
+        "%; replays "
+        "below 3/4 of the highest SM clock dropped. cupti_us: CUPTI activity records, median, own pass. "
+        "Counters: CUPTI "
+        "range profiler, own pass, one range over whole rotations of at least 8 launches after one such "
+        "rotation.";
+    manifest["files"] = old.contains("files") ? old["files"] : Json::object();
+
+    fs::create_directories(folder);
+    std::map<fs::path, fs::path> renames;
+    const auto stage = [&](const std::string& file, const std::string& text) {
+        const fs::path partial = folder / (file + ".partial");
+        write_text(partial, text);
+        renames[partial] = folder / file;
+    };
+    for (const auto& [kernel, rows] : by_kernel) {
+        stage(kernel + ".csv", csv_text(rows));
+        Json entry = row_counts(rows);
+        entry.update(run_json(measurement, device, provenance));
+        manifest["files"][kernel + ".csv"] = entry;
+    }
+    stage(std::string(kManifest), manifest.dump(2) + "\n");
+    for (const auto& [partial, file] : renames) fs::rename(partial, file);
+}
+
+std::string source_revision() {
+    std::FILE* const pipe = popen("git describe --always --dirty --abbrev=40 --exclude='*' 2>/dev/null", "r");
+    if (pipe == nullptr) return "unknown";
+    std::string text;
+    for (int c = std::fgetc(pipe); c != EOF && c != '\n'; c = std::fgetc(pipe)) text += static_cast<char>(c);
+    pclose(pipe);
+    return text.empty() ? "unknown" : text;
+}
+
+std::string utc_date() {
+    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+}
+
+}  // namespace kvsim::calibrate

@@ -1,0 +1,35 @@
+// Writes a profile folder: one CSV file per kernel and manifest.json.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "kernels/calibrate/device_info.hpp"
+#include "kernels/calibrate/measure.hpp"
+
+namespace kvsim::calibrate {
+
+// Where the numbers come from.
+struct Provenance {
+    std::filesystem::path grid;  // file
+    std::string revision;        // of the source
+    std::string date;            // UTC, ISO 8601
+};
+
+// The folder's manifest as JSON text, to be checked before hours are spent: throws ConfigError when `folder`
+// holds a profile of another GPU than `device`, or a manifest that cannot be read.
+void check_profile_folder(const std::filesystem::path& folder, const DeviceInfo& device);
+
+// Replaces the CSV files of the kernels that were measured; other files and their entries in the manifest
+// stay. Every file is written beside its place and renamed at the end, so that a failure leaves the old
+// profile whole. Throws std::runtime_error when a file cannot be written.
+void write_profile(const std::filesystem::path& folder, const Measurement& measurement,
+                   const DeviceInfo& device, const Provenance& provenance);
+
+// `git describe` of the working folder; "unknown" outside a repository.
+std::string source_revision();
+// Now, in UTC.
+std::string utc_date();
+
+}  // namespace kvsim::calibrate

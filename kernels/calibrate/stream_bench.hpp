@@ -1,0 +1,50 @@
+// Device buffers of the memory probes and of the empty kernel, and the check that the probes do their work.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/calibrate/cuda_support.hpp"
+#include "kernels/calibrate/plan.hpp"
+#include "kernels/calibrate/row_check.hpp"
+#include "kernels/calibrate/timing.hpp"
+
+namespace kvsim::calibrate {
+
+// Set i of a case is the i-th piece of the source (and, for the copy, of the destination). Same interface as
+// LinearBench.
+class StreamBench {
+  public:
+    StreamBench(std::span<const Case> group, Bytes l2_capacity, std::uint64_t seed, cudaStream_t stream);
+
+    void prepare(const Case& c);
+    // Copy: a poisoned destination equals the source at its beginning, middle and end, and nothing is written
+    // behind it. Read: a mark planted among zeros at the first, middle and last word is seen, and no mark is
+    // seen without.
+    Verification verify();
+    Launches launches() const;
+
+  private:
+    Verification verify_copy();
+    Verification verify_read();
+    bool mark_seen(std::size_t word);
+    void fill();
+
+    std::size_t bytes() const { return static_cast<std::size_t>(case_.bytes.value()); }
+
+    Bytes l2_capacity_;
+    cudaStream_t stream_;
+    DeviceArray<std::uint32_t> pattern_;
+    DeviceArray<std::uint32_t> source_;
+    DeviceArray<std::uint32_t> destination_;  // of the read probe: one 16-byte piece
+    Case case_;
+};
+
+class EmptyBench {
+  public:
+    void prepare(const Case&) {}
+    Verification verify() const { return {}; }
+    Launches launches() const;
+};
+
+}  // namespace kvsim::calibrate
