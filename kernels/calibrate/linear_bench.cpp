@@ -218,11 +218,14 @@ Verification LinearBench::verify() {
     const std::vector<int> rows = sampled_rows(case_.batch, phases_.flush, kComparedRows);
     std::vector<RowSnapshot> before, after;
     for (const int row : rows) before.push_back(snapshot(row));
-    KVSIM_CUDA_CALL(launches().enqueue(0, stream_));
+    Verification result;
+    if (const cudaError_t error = launches().enqueue(0, stream_); error != cudaSuccess) {
+        result.fail(fmt::format("the launch was refused: {}", cudaGetErrorName(error)));
+        return result;
+    }
     KVSIM_CUDA_CALL(cudaStreamSynchronize(stream_));
     for (const int row : rows) after.push_back(snapshot(row));
 
-    Verification result;
     std::vector<__nv_bfloat16> outputs(static_cast<std::size_t>(case_.batch) * value_width(shape_));
     out_.download(0, outputs);
     const auto written = std::count_if(outputs.begin(), outputs.end(),

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <stdexcept>
 
 #include "kernels/calibrate/activity.hpp"
 #include "kernels/calibrate/counters.hpp"
@@ -22,6 +23,22 @@ using std::chrono::steady_clock;
 constexpr int kMinCountedLaunches =
     8;  // so that write-backs of one launch's lines balance those of another's
 constexpr int kMinRecordedLaunches = 20;
+
+std::string label(const Case& c) {
+    if (!is_linear(c.kernel)) return std::string(name(c.kernel));
+    std::string text = fmt::format("{} {}/{} heads", name(c.kernel), c.shape.k_heads, c.shape.v_heads);
+    if (c.buffer_length > 0) text += fmt::format(", ring {}", c.buffer_length);
+    return text + fmt::format(", batch {}", c.batch);
+}
+
+// What label() leaves out.
+std::string detail(const Case& c) {
+    if (c.kernel == Kernel::kLinearBuffered) {
+        return fmt::format(", fill {}, {} rows flush", c.fill ? fmt::format("{}", *c.fill) : "mixed",
+                           c.flush_rows);
+    }
+    return is_linear(c.kernel) ? "" : fmt::format(" of {} bytes", c.bytes.value());
+}
 
 // One line on stderr per batch size, when it is done.
 class Progress {
@@ -42,12 +59,6 @@ class Progress {
     }
 
   private:
-    static std::string label(const Case& c) {
-        if (!is_linear(c.kernel)) return std::string(name(c.kernel));
-        std::string text = fmt::format("{} {}/{} heads", name(c.kernel), c.shape.k_heads, c.shape.v_heads);
-        if (c.buffer_length > 0) text += fmt::format(", ring {}", c.buffer_length);
-        return text + fmt::format(", batch {}", c.batch);
-    }
     void close() {
         if (count_ == 0) return;
         const std::chrono::duration<double> seconds = steady_clock::now() - start_;
@@ -147,7 +158,7 @@ class Run {
                 if (!duration) throw CuptiError("no activity record of a kernel came back");
                 result_.rows[i].cupti_us = to_us(*duration);
             });
-        } catch (const CuptiError& error) {
+        } catch (const std::runtime_error& error) {  // CuptiError, or a launch that CUPTI broke
             result_.no_cupti_us = error.what();
         }
     }
@@ -165,7 +176,7 @@ class Run {
                 count_case(i, bench.launches());
             });
             close_session();
-        } catch (const CuptiError& error) {
+        } catch (const std::runtime_error& error) {  // likewise
             session_.reset();
             result_.no_counters = error.what();
         }
@@ -186,7 +197,7 @@ class Run {
             row.max_error = outcome.max_error;
         if (outcome.passed()) return true;
         ++result_.failed;
-        fmt::print(stderr, "FAILED {}: {}\n", row.kernel, outcome.failure);
+        fmt::print(stderr, "FAILED {}{}: {}\n", label(cases_[i]), detail(cases_[i]), outcome.failure);
         return false;
     }
 

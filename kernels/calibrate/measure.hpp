@@ -27,8 +27,8 @@ struct MeasureOptions {
 };
 
 // Three passes, so that nothing is timed in a process that a profiler has touched: verify and time; kernel
-// durations; counters. A CUPTI that refuses costs its columns, not the measurement. Progress on stderr.
-// Throws CudaError.
+// durations; counters. A CUPTI that fails costs its columns, not the measurement. Progress on stderr.
+// Throws CudaError when the first pass cannot go on.
 Measurement measure(const std::vector<Case>& cases, const DeviceInfo& device, const MeasureOptions& options);
 
 }  // namespace kvsim::calibrate

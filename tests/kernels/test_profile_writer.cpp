@@ -20,7 +20,7 @@ std::string read(const fs::path& file) {
 }
 
 fs::path empty_folder() {
-    const fs::path folder = KVSIM_BINARY_DIR "/test_profile_writer";
+    const fs::path folder = KVSIM_BINARY_DIR "/test_profile_writer_folder";
     fs::remove_all(folder);
     return folder;
 }
