@@ -35,7 +35,8 @@ ExitCode run_command(const Action& action, const std::vector<std::string>& comma
 int main(int argc, char** argv) {
     CLI::App app{"Simulator and cost model for serving linear-attention language models", "kvsim"};
     app.set_version_flag("--version", fmt::format("kvsim {} ({})", version(), git_revision()));
-    app.require_subcommand(1);
+    app.require_subcommand(0,
+                           1);  // none is handled below: CLI11 would hide a misspelt one behind its absence
     std::vector<std::pair<CLI::App*, Action>> actions;
     for (const Command& command : commands()) {
         CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.help));
@@ -49,5 +50,6 @@ int main(int argc, char** argv) {
     for (const auto& [sub, action] : actions) {
         if (sub->parsed()) return static_cast<int>(run_command(action, {argv, argv + argc}));
     }
-    return static_cast<int>(ExitCode::kBadInput);  // not reached: one subcommand is required
+    fmt::print(stderr, "{}", app.help());
+    return static_cast<int>(ExitCode::kBadInput);
 }

@@ -88,7 +88,7 @@ Action declare_capacity(CLI::App& app) {
     add_file_options(app, options->input, "Experiment (YAML)");
     app.add_option(
            "--tokens", options->tokens,
-           "Prompt + output tokens of a request (default: context of a steady workload, else the mean)")
+           "Prompt + output tokens of a request (default: context + 1 of a steady workload, else the mean)")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
     app.add_flag("--json", options->json, "Print JSON");
     return [options](std::span<const std::string>) { return capacity(*options); };

@@ -53,7 +53,7 @@ ExitCode run(const RunOptions& options, std::span<const std::string> command_lin
     if (!options.out.empty()) require_replaceable(options.out);
     const RunOutcome outcome = run_experiment(experiment);
     if (outcome.status == RunStatus::kInfeasible)
-        throw_mistake({options.input.file}, "model", outcome.reason);
+        throw_mistake({options.input.file}, outcome.key, outcome.reason);
     if (outcome.status == RunStatus::kFailed) throw std::runtime_error(outcome.reason);
     if (!options.out.empty()) {
         Sweep single;

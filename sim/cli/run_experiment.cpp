@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
 #include <variant>
 
 #include "sim/base/check.hpp"
@@ -11,28 +12,41 @@
 namespace kvsim {
 namespace {
 
-// Why the experiment cannot run at all; empty when it can. Single requests that are too long are the run's
-// business.
-std::string misfit(const Experiment& experiment) {
-    const auto* steady = std::get_if<SteadyWorkload>(&experiment.workload);
-    const std::int64_t needed = steady ? steady->batch : 1;
-    const Capacity capacity = solve_capacity(experiment, steady ? mean_tokens_per_request(experiment) : 1);
-    if (capacity.requests >= needed) return {};
-    return fmt::format("{} does not fit {}: {} of {} requests, limited by {}", experiment.model.name,
-                       experiment.device.name, capacity.requests, needed,
-                       kLimitNames[static_cast<std::size_t>(capacity.limit)]);
+double gib(Bytes bytes) {
+    return static_cast<double>(bytes.value()) / (1 << 30);
+}
+
+// An outcome without a result when the experiment cannot run at all. Single requests that are too long are
+// the run's business.
+std::optional<RunOutcome> misfit(const Experiment& e) {
+    const auto* steady = std::get_if<SteadyWorkload>(&e.workload);
+    const std::int64_t batch = steady ? steady->batch : 1;
+    const std::int64_t tokens = steady ? mean_tokens_per_request(e) : 1;
+    const Capacity capacity = solve_capacity(e, tokens);
+    if (capacity.requests >= batch) return std::nullopt;
+    const std::string_view limit = kLimitNames[static_cast<std::size_t>(capacity.limit)];
+    if (capacity.limit == Limit::kWeights) {
+        return RunOutcome{
+            RunStatus::kInfeasible,
+            fmt::format("{} does not fit {}: {:.1f} GiB of weights; {} may use {:.1f} of {:.1f} GiB",
+                        e.model.name, e.device.name, gib(capacity.weights), e.engine.name,
+                        gib(e.device.memory) * e.engine.mem_fraction_static, gib(e.device.memory)),
+            "model", std::nullopt};
+    }
+    return RunOutcome{RunStatus::kInfeasible,
+                      fmt::format("a batch of {} does not fit {}: {} requests of {} tokens do, limited by {}",
+                                  batch, e.device.name, capacity.requests, tokens, limit),
+                      steady ? "workload.batch" : "model", std::nullopt};
 }
 
 }  // namespace
 
 RunOutcome run_experiment(const Experiment& experiment) {
-    if (std::string reason = misfit(experiment); !reason.empty()) {
-        return {RunStatus::kInfeasible, std::move(reason), std::nullopt};
-    }
+    if (std::optional<RunOutcome> outcome = misfit(experiment)) return *std::move(outcome);
     try {
-        return {RunStatus::kOk, "", simulate(experiment, make_step_cost(experiment))};
+        return {RunStatus::kOk, "", "", simulate(experiment, make_step_cost(experiment))};
     } catch (const InvariantError& error) {
-        return {RunStatus::kFailed, error.what(), std::nullopt};
+        return {RunStatus::kFailed, error.what(), "", std::nullopt};
     }
 }
 

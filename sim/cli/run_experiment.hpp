@@ -18,6 +18,7 @@ inline constexpr std::array<std::string_view, 3> kRunStatusNames{"ok", "infeasib
 struct RunOutcome {
     RunStatus status = RunStatus::kOk;
     std::string reason;               // of a run without a result, one line
+    std::string key;                  // of the experiment, to blame when infeasible: model or workload.batch
     std::optional<RunResult> result;  // when ok
 };
 

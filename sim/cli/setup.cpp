@@ -1,6 +1,5 @@
 #include "sim/cli/setup.hpp"
 
-#include <algorithm>
 #include <variant>
 
 #include "sim/cost/fit.hpp"

@@ -1,0 +1,143 @@
+"""Runs the built kvsim (path in $KVSIM) as a user would, in an empty folder, with a small made-up profile."""
+
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+KVSIM = os.environ["KVSIM"]
+CONV_TRACE = ROOT.parent / "shared/traces/azure2023/AzureLLMInferenceTrace_conv.csv"
+
+EXPERIMENT = """\
+schema: kvsim/experiment/1
+name: small
+model: qwen3.5-35b-a3b
+device: h200
+engine: sglang
+linear: {{form: buffered, buffer_length: 16, state_dtype: fp32}}
+workload: {{kind: steady, batch: 32, context: 1024, steps: 32}}
+profile_dir: {profile}
+"""
+
+TRACE = """\
+TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:15:46.6805900,374,44
+2023-11-16 18:15:47.0000000,100,1
+2023-11-16 18:15:50.2345678,2000,20
+"""
+
+COLUMNS = ("kernel,family,form,k_heads,v_heads,k_dim,v_dim,state_dtype,batch,buffer_length,fill,buffered_tokens,"
+           "flush_rows,tokens,bytes,l2,time_us,time_min_us,time_max_us,repeats,launches,cupti_us,dram_read_bytes,"
+           "dram_write_bytes,sm_mhz,verified,max_error").split(",")
+
+# The made-up GPU: every transfer at 4000 GB/s, beside a latency of 2 us, of which half is not hidden.
+NODE_US = 0.5
+LATENCY_US = 2.0
+SERIAL = 0.5
+BYTES_PER_US = 4e6
+
+# Qwen3.5-35B-A3B, per layer, request and token (facts of the model: 16 key and 32 value heads of 128 channels).
+STATE_BYTES = 32 * 128 * 128 * 4
+RECORD_BYTES = 2 * 32 * 128 + 2 * 16 * 128 + 4 * 32
+TOKEN_BYTES = 2 * (2 * 16 * 128 + 32 * 128) + 2 * 2 * 32 + 2 * 32 * 128  # q, k, v, gates in; o out
+LINEAR_LAYERS = 30
+
+
+def launch_us(size):
+    """Time of a launch that moves `size` bytes on the made-up GPU."""
+    transfer = size / BYTES_PER_US
+    return NODE_US + 0.5 * (LATENCY_US + transfer
+                            + math.sqrt((LATENCY_US - transfer) ** 2 + 4 * SERIAL * LATENCY_US * transfer))
+
+
+def recurrent_bytes(batch):
+    return batch * (2 * STATE_BYTES + TOKEN_BYTES)
+
+
+def buffered_bytes(batch, buffered_tokens, flush_rows):
+    return (batch * (STATE_BYTES + RECORD_BYTES + TOKEN_BYTES) + flush_rows * STATE_BYTES
+            + buffered_tokens * RECORD_BYTES)
+
+
+def write_profile(folder):
+    """Rows of the made-up GPU, exact, as kvcalib would have measured them."""
+    folder.mkdir()
+
+    def write(kernel, rows):
+        with open(folder / f"{kernel}.csv", "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+            writer.writeheader()
+            for row in rows:
+                writer.writerow({"kernel": kernel, "repeats": 9, "launches": 64, "verified": "true", "l2": "cold", **row})
+
+    sizes = [2 ** n for n in range(17, 33)]
+    batches = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512]
+    layer = {"family": "gdn", "k_heads": 16, "v_heads": 32, "k_dim": 128, "v_dim": 128, "state_dtype": "fp32", "tokens": 1}
+    write("empty", [{"time_us": NODE_US, "l2": ""}])
+    for probe in ("stream_copy", "stream_read"):
+        write(probe, [{"bytes": size, "time_us": launch_us(size)} for size in sizes])
+    write("linear_recurrent", [{**layer, "form": "recurrent", "batch": b, "time_us": launch_us(recurrent_bytes(b))}
+                               for b in batches])
+    write("linear_buffered",
+          [{**layer, "form": "buffered", "batch": b, "buffer_length": m, "fill": fill, "buffered_tokens": b * fill,
+            "flush_rows": flush, "time_us": launch_us(buffered_bytes(b, b * fill, flush))}
+           for b in batches for m, fills in ((16, range(16)), (64, (0, 31, 63))) for fill in fills for flush in (0, b)])
+
+
+class CliTest(unittest.TestCase):
+    """A test with an empty folder, which is the working directory of kvsim, and in it experiment.yaml."""
+
+    @classmethod
+    def setUpClass(cls):
+        shared = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(shared.cleanup)
+        cls.profile = Path(shared.name) / "profile"
+        write_profile(cls.profile)
+        subprocess.run([KVSIM, "fit", str(cls.profile)], check=True, stdout=subprocess.DEVNULL)
+
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = Path(temporary.name)
+        self.write("experiment.yaml", EXPERIMENT.format(profile=self.profile))
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_bytes(text.encode())
+        return path
+
+    def kvsim(self, *arguments, code=0):
+        """Runs kvsim and checks its exit code."""
+        result = subprocess.run([KVSIM, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True,
+                                timeout=120)
+        self.assertEqual(result.returncode, code, f"{arguments}\nstdout: {result.stdout}\nstderr: {result.stderr}")
+        return result
+
+    def json(self, *arguments):
+        result = self.kvsim(*arguments, "--json")
+        self.assertEqual(result.stderr, "")
+        return json.loads(result.stdout)
+
+    def refused(self, *arguments, says):
+        """Bad input: exit code 2, nothing on stdout, every text of `says` in the message, and no new file or folder."""
+        before = sorted(self.folder.rglob("*"))
+        result = self.kvsim(*arguments, code=2)
+        self.assertEqual(result.stdout, "")
+        for text in says:
+            self.assertIn(text, result.stderr)
+        self.assertEqual(sorted(self.folder.rglob("*")), before)
+        return result.stderr
+
+    def rows(self, folder):
+        with open(self.folder / folder / "runs.csv", newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+
+def skipped(reason):
+    print(f"SKIPPED: {reason}", file=sys.stderr)

@@ -1,0 +1,62 @@
+"""kvsim explain: operators that sum to the step."""
+
+import unittest
+
+from support import LINEAR_LAYERS, CliTest, buffered_bytes, launch_us
+
+OPERATOR_KEYS = {"name", "count", "bytes", "flops", "time_us", "bound", "source"}
+
+
+class Explain(CliTest):
+    def test_operators_sum_to_the_step(self):
+        result = self.json("explain", "experiment.yaml")
+        self.assertEqual({frozenset(op) for op in result["operators"]}, {frozenset(OPERATOR_KEYS)})
+        self.assertAlmostEqual(sum(op["time_us"] for op in result["operators"]), result["step_us"], places=5)
+        self.assertEqual((result["batch"], result["context"]), (32, 1024))  # those of the steady workload
+        self.assertLessEqual({op["bound"] for op in result["operators"]}, {"launch", "memory", "compute"})
+        self.assertLessEqual({op["source"] for op in result["operators"]}, {"fitted", "roofline", "extrapolated"})
+
+    def test_the_linear_operator_is_the_measured_kernel_in_mixed_phases(self):
+        result = self.json("explain", "experiment.yaml", "--batch", "64", "--context", "4096")
+        # Four rows at every fill 0..15, of which four flush.
+        self.assertEqual((result["buffered_tokens"], result["flushes"]), (4 * sum(range(16)), 4))
+        expected = LINEAR_LAYERS * launch_us(buffered_bytes(64, 4 * sum(range(16)), 4))
+        fitted = [op for op in result["operators"] if op["source"] == "fitted"]
+        self.assertEqual([op["count"] for op in fitted], [LINEAR_LAYERS])
+        self.assertAlmostEqual(fitted[0]["time_us"] / expected, 1.0, delta=0.02)
+        gate_weights = 2 * 2 * 32  # A_log and dt_bias of every value head, bf16
+        self.assertEqual(fitted[0]["bytes"],
+                         LINEAR_LAYERS * (buffered_bytes(64, 4 * sum(range(16)), 4) + gate_weights))
+
+    def test_it_is_the_step_that_run_takes(self):
+        run = self.json("run", "experiment.yaml")
+        self.assertAlmostEqual(self.json("explain", "experiment.yaml")["step_us"], run["step_us"], places=5)
+
+    def test_longer_contexts_cost_attention_alone(self):
+        def times(context):
+            result = self.json("explain", "experiment.yaml", "--context", context)
+            return {op["name"]: op["time_us"] for op in result["operators"]}
+
+        short, long = times(1024), times(65536)
+        self.assertEqual([name for name in short if long[name] != short[name]],
+                         [name for name in short if "attention" in name and long[name] > short[name]])
+        self.assertNotEqual(short, long)
+
+    def test_recurrent_form(self):
+        result = self.json("explain", "experiment.yaml", "--set", "linear.form=recurrent")
+        self.assertEqual((result["form"], result["buffered_tokens"], result["flushes"]), ("recurrent", 0, 0))
+        length_one = self.json("explain", "experiment.yaml", "--set", "linear.buffer_length=1")
+        self.assertEqual(length_one["step_us"], result["step_us"])
+
+    def test_table_without_json(self):
+        text = self.kvsim("explain", "experiment.yaml").stdout
+        self.assertIn("decode step of 32 sequences at context 1024", text)
+        self.assertIn("roofline", text)
+
+    def test_refusals(self):
+        self.refused("explain", "experiment.yaml", "--batch", "0", says=["--batch"])
+        self.refused("explain", "experiment.yaml", "--set", "linear.form=direct", says=["direct"])
+
+
+if __name__ == "__main__":
+    unittest.main()
