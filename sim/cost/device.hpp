@@ -1,5 +1,5 @@
-// A GPU as its data sheet and driver describe it. Achieved rates come from profiles, never from here: these are ceilings
-// for the physics check and the compute side of operators that nobody has measured yet.
+// A GPU as its data sheet and driver describe it. Achieved rates come from profiles, never from here: these
+// are ceilings for the physics check and the compute side of operators that nobody has measured yet.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@ namespace kvsim {
 
 struct DeviceSpec {
     std::string name;
-    Bytes memory;             // as the driver reports it
-    Bandwidth peak_bandwidth; // data sheet
-    FlopRate peak_bf16;       // dense tensor-core rate, data sheet
-    FlopRate peak_fp32;       // CUDA cores, data sheet
+    Bytes memory;              // as the driver reports it
+    Bandwidth peak_bandwidth;  // data sheet
+    FlopRate peak_bf16;        // dense tensor-core rate, data sheet
+    FlopRate peak_fp32;        // CUDA cores, data sheet
     Bytes l2;
     int sm_count = 0;
-    std::string profile;      // folder of profiles/ with its fit.yaml
+    std::string profile;  // folder of profiles/ with its fit.yaml
 };
 
 }  // namespace kvsim

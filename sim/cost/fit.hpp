@@ -1,13 +1,20 @@
 // Few physical parameters per kernel, fitted to measured profiles, with the range in which they hold.
+//
+// Files: profiles/<gpu>/*.csv --fit_profile--> ProfileFit --to_yaml--> fit.yaml (schema kvsim/fit/1)
+// --load_fit-->.
 #pragma once
-// (contract for the other parts; the members are the fit's own business)
 
-#include <memory>
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "kernels/shapes.hpp"
 #include "sim/base/units.hpp"
+#include "sim/cost/law.hpp"
+#include "sim/cost/profile.hpp"
 #include "sim/cost/step_shape.hpp"
 
 namespace kvsim {
@@ -16,5 +23,79 @@ struct TimedSource {
     Time time;
     Source source = Source::kFitted;
 };
+
+// Relative errors |predicted / measured - 1| of some rows. Percentiles by linear interpolation between
+// closest ranks.
+struct ErrorSummary {
+    std::int64_t rows = 0;
+    double median = 0.0;
+    double p90 = 0.0;
+    double worst = 0.0;
+};
+ErrorSummary summarise_errors(std::vector<double> errors);
+
+// Closed; empty until something is included.
+struct ValidRange {
+    double min = std::numeric_limits<double>::infinity();
+    double max = -std::numeric_limits<double>::infinity();
+
+    bool contains(double x) const { return min <= x && x <= max; }
+    void include(double x) {
+        min = std::min(min, x);
+        max = std::max(max, x);
+    }
+};
+
+// Copy or read bandwidth of the device's memory.
+struct StreamFit {
+    StreamLaw law;
+    ValidRange bytes;  // measured sizes, bytes read plus written
+    ErrorSummary fitted;
+
+    // bytes / (time beyond the empty node): what a node of that size achieves.
+    Bandwidth bandwidth(Bytes size) const;
+};
+
+// One linear-attention kernel. Family, state format and dimensions of a head must match exactly; the rest has
+// a range.
+struct LinearFit {
+    std::string kernel;  // name of its profile
+    Form form = Form::kRecurrent;
+    Family family = Family::kGdn;
+    StateFormat state = StateFormat::kFp32;
+    int k_dim = 0;
+    int v_dim = 0;
+    std::variant<RecurrentLaw, BufferedLaw> law;
+    ValidRange k_heads, v_heads, batch;
+    ValidRange records;  // read per row, mean over the rows of a launch
+    ValidRange bytes;    // all traffic of a launch
+    ErrorSummary fitted, held_out;
+
+    bool matches(const LinearShape& shape, Form f) const;
+};
+
+// A value type: copies are independent, threads may share a const one.
+struct ProfileFit {
+    std::string origin;  // folder or file that it came from, for messages
+    Time empty_node;     // what a node of a CUDA graph costs
+    StreamFit copy, read;
+    std::vector<LinearFit> linear;
+
+    // Throws ConfigError naming the profile when it has no such kernel.
+    const LinearFit& linear_fit(const LinearShape& shape, Form form) const;
+    // One launch, the empty node included. kExtrapolated outside the measured range, else kFitted.
+    TimedSource linear_time(const LinearShape& shape, Form form, const LinearWork& work) const;
+    TimedSource linear_time(const LinearFit& kernel, const LinearShape& shape, const LinearWork& work) const;
+};
+
+// Fits every kernel of the profile, without its held-out rows. Throws ConfigError when a needed kernel is
+// missing (empty, stream_copy, stream_read), or has fewer rows than its law has parameters, or a form has no
+// law.
+ProfileFit fit_profile(const Profile& profile);
+
+// fit.yaml: parameters in the shortest form that reads back exactly. Same fit, same text.
+std::string to_yaml(const ProfileFit& fit);
+// Reads `fit.yaml` of a folder, or a file. Throws ConfigError with every mistake.
+ProfileFit load_fit(const std::string& folder_or_file);
 
 }  // namespace kvsim

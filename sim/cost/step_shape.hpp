@@ -13,15 +13,17 @@ namespace kvsim {
 
 struct DecodeAttentionShape {
     std::int64_t sequences = 0;
-    std::int64_t context_sum = 0;  // cached tokens read, summed over sequences; the step's own token is not among them
+    // Cached tokens read, summed over sequences; the step's own token is not among them.
+    std::int64_t context_sum = 0;
     std::int64_t context_max = 0;
 };
 
 struct PrefillShape {
     std::int64_t sequences = 0;
     std::int64_t new_tokens = 0;
-    std::int64_t cached_tokens = 0;     // earlier chunks of the same prompts
-    std::int64_t query_key_pairs = 0;   // causal pairs: sum of n (p + (n + 1)/2) for n new tokens after p cached
+    std::int64_t cached_tokens = 0;  // earlier chunks of the same prompts
+    // Causal pairs: sum of n (p + (n + 1)/2) for n new tokens after p cached.
+    std::int64_t query_key_pairs = 0;
 };
 
 struct StepShape {
@@ -42,11 +44,19 @@ struct StepShape {
 
 // Whose bytes they are. Every simulated byte has one owner, and owners sum to the total.
 enum class Owner : std::uint8_t {
-    kWeights, kKvRead, kKvWrite, kStateRead, kStateWrite, kBufferRead, kBufferWrite, kActivations
+    kWeights,
+    kKvRead,
+    kKvWrite,
+    kStateRead,
+    kStateWrite,
+    kBufferRead,
+    kBufferWrite,
+    kActivations
 };
 inline constexpr int kOwnerCount = 8;
 inline constexpr std::array<std::string_view, kOwnerCount> kOwnerNames{
-    "weights", "kv_read", "kv_write", "state_read", "state_write", "buffer_read", "buffer_write", "activations"};
+    "weights",     "kv_read",     "kv_write",     "state_read",
+    "state_write", "buffer_read", "buffer_write", "activations"};
 using ByteLedger = std::array<Bytes, kOwnerCount>;
 
 // Where a time comes from, best first.

@@ -1,6 +1,7 @@
 #include "sim/model/model.hpp"
 
 #include "kernels/traffic_linear.hpp"
+#include "kernels/traffic_linear_layer.hpp"
 #include "sim/base/check.hpp"
 
 namespace kvsim {
@@ -11,10 +12,8 @@ constexpr std::int64_t kBytesPerWeight = 2;   // bf16
 constexpr std::int64_t kBytesPerKvValue = 2;  // bf16
 constexpr std::int64_t kBytesPerConvValue = 2;
 
-// Channels that pass through the convolution: q, k and v side by side.
-std::int64_t conv_channels(const LinearLayerSpec& l) {
-    return 2LL * l.k_heads * l.k_dim + std::int64_t{l.v_heads} * l.v_dim;
-}
+// The convolution's channels do not depend on the state format.
+std::int64_t channels_of(const ModelSpec& m) { return conv_channels(linear_shape(m, StateFormat::kFp32)); }
 
 // Gated DeltaNet mixer as in transformers `Qwen3NextGatedDeltaNet` and `Qwen3_5GatedDeltaNet`:
 //   in_proj_qkvz h (2 HK K + 2 HV V), in_proj_ba h 2 HV, conv1d C x kernel without bias, A_log and dt_bias HV
@@ -24,7 +23,7 @@ std::int64_t gdn_parameters(const ModelSpec& m) {
     const std::int64_t h = m.hidden;
     const std::int64_t keys = std::int64_t{l.k_heads} * l.k_dim;
     const std::int64_t values = std::int64_t{l.v_heads} * l.v_dim;
-    return h * (2 * keys + 2 * values) + 2 * h * l.v_heads + conv_channels(l) * l.conv_kernel +
+    return h * (2 * keys + 2 * values) + 2 * h * l.v_heads + channels_of(m) * l.conv_kernel +
            2 * l.v_heads + l.v_dim + values * h;
 }
 
@@ -82,7 +81,7 @@ Bytes state_bytes_per_request(const ModelSpec& model, StateFormat state) {
 }
 
 Bytes conv_bytes_per_request(const ModelSpec& model) {
-    const std::int64_t window = conv_channels(model.linear) * (model.linear.conv_kernel - 1);
+    const std::int64_t window = channels_of(model) * (model.linear.conv_kernel - 1);
     return Bytes(model.linear_layers * window * kBytesPerConvValue);
 }
 

@@ -1,0 +1,213 @@
+#include "sim/cost/fit.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <span>
+#include <tuple>
+
+#include "sim/base/check.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim {
+
+namespace {
+
+using Rows = std::vector<const MeasuredRow*>;
+
+[[noreturn]] void refuse(const Profile& profile, std::string message) {
+    throw ConfigError(profile_mistake(profile.folder, 0, "", std::move(message)));
+}
+
+Rows rows_of(const Profile& profile, std::string_view kernel) {
+    Rows rows;
+    for (const MeasuredRow& m : profile.rows) {
+        if (m.row.kernel == kernel && usable(m.row)) rows.push_back(&m);
+    }
+    if (rows.empty()) refuse(profile, fmt::format("expected cold rows of kernel {}, got none", kernel));
+    return rows;
+}
+
+// Sorted samples, linear interpolation between closest ranks.
+double percentile(std::span<const double> sorted, double q) {
+    const double rank = q * static_cast<double>(sorted.size() - 1);
+    const auto low = static_cast<std::size_t>(rank);
+    const std::size_t high = std::min(low + 1, sorted.size() - 1);
+    return sorted[low] + (rank - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+}
+
+template <class Law>
+void require_rows(const Profile& profile, std::string_view kernel, std::size_t rows) {
+    constexpr std::size_t needed = kLawParameters<Law>.size();
+    if (rows < needed) {
+        refuse(profile,
+               fmt::format("kernel {}: expected at least {} rows to fit, got {}", kernel, needed, rows));
+    }
+}
+
+std::vector<double> measured_us(const Rows& rows) {
+    std::vector<double> times;
+    for (const MeasuredRow* m : rows) times.push_back(*m->row.time_us);
+    return times;
+}
+
+StreamFit fit_stream(const Profile& profile, std::string_view kernel, double node_us) {
+    const Rows rows = rows_of(profile, kernel);
+    require_rows<StreamLaw>(profile, kernel, rows.size());
+    const std::vector<double> measured = measured_us(rows);
+    StreamFit fit;
+    const auto predict = [&](const StreamLaw& law, std::size_t i) {
+        return law.time_us(static_cast<double>(*rows[i]->row.bytes));
+    };
+    fit.law = fit_law<StreamLaw>(measured, node_us, predict);
+    std::vector<double> errors;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        fit.bytes.include(static_cast<double>(*rows[i]->row.bytes));
+        errors.push_back(std::abs((node_us + predict(fit.law, i)) / measured[i] - 1.0));
+    }
+    fit.fitted = summarise_errors(std::move(errors));
+    return fit;
+}
+
+LinearDemand demand_of(const MeasuredRow& m) {
+    const LinearShape shape = shape_of(m.row);
+    const LinearWork work = work_of(m.row);
+    return linear_demand(shape, linear_traffic(shape, *m.row.form, work), work);
+}
+
+void include_range(LinearFit& fit, const MeasuredRow& m) {
+    const LinearShape shape = shape_of(m.row);
+    const LinearWork work = work_of(m.row);
+    fit.k_heads.include(shape.k_heads);
+    fit.v_heads.include(shape.v_heads);
+    fit.batch.include(static_cast<double>(work.sequences));
+    fit.records.include(static_cast<double>(work.buffered_tokens) / static_cast<double>(work.sequences));
+    fit.bytes.include(static_cast<double>(linear_traffic(shape, fit.form, work).total()));
+}
+
+template <class Law>
+void fit_linear_law(const Profile& profile, const Rows& rows, double node_us, LinearFit& fit) {
+    Rows seen;
+    for (const MeasuredRow* m : rows) {
+        if (!held_out(m->row)) seen.push_back(m);
+    }
+    require_rows<Law>(profile, fit.kernel, seen.size());
+    std::vector<LinearDemand> demands;
+    for (const MeasuredRow* m : seen) {
+        demands.push_back(demand_of(*m));
+        include_range(fit, *m);
+    }
+    const Law law = fit_law<Law>(measured_us(seen), node_us,
+                                 [&](const Law& l, std::size_t i) { return l.time_us(demands[i]); });
+    fit.law = law;
+    std::vector<double> fitted, held;
+    for (const MeasuredRow* m : rows) {
+        const double predicted = node_us + law.time_us(demand_of(*m));
+        (held_out(m->row) ? held : fitted).push_back(std::abs(predicted / *m->row.time_us - 1.0));
+    }
+    fit.fitted = summarise_errors(std::move(fitted));
+    fit.held_out = summarise_errors(std::move(held));
+}
+
+// Rows of one kernel, by what a fit needs to be exact about.
+struct Group {
+    LinearFit fit;  // its key
+    Rows rows;
+};
+
+std::vector<Group> linear_groups(const Profile& profile) {
+    std::vector<Group> groups;
+    for (const MeasuredRow& m : profile.rows) {
+        const ProfileRow& r = m.row;
+        if (!is_linear(r) || !usable(r)) continue;
+        const LinearShape shape = shape_of(r);
+        auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
+            return g.fit.kernel == r.kernel && g.fit.matches(shape, *r.form);
+        });
+        if (group == groups.end()) {
+            LinearFit key;
+            key.kernel = r.kernel;
+            key.form = *r.form;
+            key.family = shape.family;
+            key.state = shape.state;
+            key.k_dim = shape.k_dim;
+            key.v_dim = shape.v_dim;
+            group = groups.insert(groups.end(), Group{std::move(key), {}});
+        }
+        group->rows.push_back(&m);
+    }
+    return groups;
+}
+
+}  // namespace
+
+ErrorSummary summarise_errors(std::vector<double> errors) {
+    if (errors.empty()) return {};
+    std::sort(errors.begin(), errors.end());
+    return {static_cast<std::int64_t>(errors.size()), percentile(errors, 0.5), percentile(errors, 0.9),
+            errors.back()};
+}
+
+Bandwidth StreamFit::bandwidth(Bytes size) const {
+    const auto n = static_cast<double>(size.value());
+    return Bandwidth(n / (law.time_us(n) * 1e-6));
+}
+
+bool LinearFit::matches(const LinearShape& s, Form f) const {
+    return form == f && family == s.family && state == s.state && k_dim == s.k_dim && v_dim == s.v_dim;
+}
+
+const LinearFit& ProfileFit::linear_fit(const LinearShape& s, Form form) const {
+    for (const LinearFit& kernel : linear) {
+        if (kernel.matches(s, form)) return kernel;
+    }
+    throw ConfigError(profile_mistake(
+        origin, 0, "",
+        fmt::format("the profile has no kernel for family {}, form {}, state {}, head {} x {}",
+                    name(s.family), name(form), name(s.state), s.v_dim, s.k_dim)));
+}
+
+TimedSource ProfileFit::linear_time(const LinearShape& shape, Form form, const LinearWork& work) const {
+    return linear_time(linear_fit(shape, form), shape, work);
+}
+
+TimedSource ProfileFit::linear_time(const LinearFit& kernel, const LinearShape& shape,
+                                    const LinearWork& work) const {
+    KVSIM_CHECK(work.sequences > 0, "a launch of {} without rows", kernel.kernel);
+    const LinearTraffic traffic = linear_traffic(shape, kernel.form, work);
+    const LinearDemand demand = linear_demand(shape, traffic, work);
+    const double beyond_us = std::visit([&](const auto& law) { return law.time_us(demand); }, kernel.law);
+    const bool inside = kernel.k_heads.contains(shape.k_heads) && kernel.v_heads.contains(shape.v_heads) &&
+                        kernel.batch.contains(static_cast<double>(work.sequences)) &&
+                        kernel.records.contains(demand.records_per_row) &&
+                        kernel.bytes.contains(static_cast<double>(traffic.total()));
+    return {empty_node + time_from_us(beyond_us), inside ? Source::kFitted : Source::kExtrapolated};
+}
+
+ProfileFit fit_profile(const Profile& profile) {
+    ProfileFit fit;
+    fit.origin = profile.folder;
+    std::vector<double> empty = measured_us(rows_of(profile, "empty"));
+    std::sort(empty.begin(), empty.end());
+    fit.empty_node = time_from_us(percentile(empty, 0.5));
+    const double node_us = to_us(fit.empty_node);
+    fit.copy = fit_stream(profile, "stream_copy", node_us);
+    fit.read = fit_stream(profile, "stream_read", node_us);
+    for (Group& group : linear_groups(profile)) {
+        switch (group.fit.form) {
+            case Form::kRecurrent:
+                fit_linear_law<RecurrentLaw>(profile, group.rows, node_us, group.fit);
+                break;
+            case Form::kBuffered:
+                fit_linear_law<BufferedLaw>(profile, group.rows, node_us, group.fit);
+                break;
+            default:
+                refuse(profile,
+                       fmt::format("kernel {}: no law for form {}", group.fit.kernel, name(group.fit.form)));
+        }
+        fit.linear.push_back(std::move(group.fit));
+    }
+    return fit;
+}
+
+}  // namespace kvsim

@@ -1,0 +1,149 @@
+// fit.yaml, schema kvsim/fit/1: writer and strict reader of ProfileFit.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <iterator>
+
+#include "sim/config/yaml.hpp"
+#include "sim/cost/fit.hpp"
+
+namespace kvsim {
+
+namespace {
+
+// ---- writer
+// ------------------------------------------------------------------------------------------------------ fmt
+// prints the shortest decimal that reads back as the same double.
+std::string text_of(const ErrorSummary& e) {
+    return fmt::format("{{rows: {}, median: {}, p90: {}, worst: {}}}", e.rows, e.median, e.p90, e.worst);
+}
+
+std::string text_of(const ValidRange& r) {
+    return fmt::format("[{}, {}]", r.min, r.max);
+}
+
+template <class Law>
+std::string text_of_law(const Law& law, std::string_view indent) {
+    std::string text;
+    for (const auto& p : kLawParameters<Law>)
+        text += fmt::format("{}{}: {}\n", indent, p.name, law.*(p.member));
+    return text;
+}
+
+std::string text_of(std::string_view key, const StreamFit& s) {
+    return fmt::format("{}:\n  law:\n{}  range:\n    bytes: {}\n  fitted: {}\n", key,
+                       text_of_law(s.law, "    "), text_of(s.bytes), text_of(s.fitted));
+}
+
+std::string text_of(const LinearFit& k) {
+    std::string text = fmt::format(
+        "  - kernel: {}\n    family: {}\n    form: {}\n    state_dtype: {}\n    k_dim: {}\n    v_dim: {}\n   "
+        " law:\n",
+        k.kernel, name(k.family), name(k.form), name(k.state), k.k_dim, k.v_dim);
+    text += std::visit([](const auto& law) { return text_of_law(law, "      "); }, k.law);
+    text += fmt::format(
+        "    range:\n      k_heads: {}\n      v_heads: {}\n      batch: {}\n      records_per_row: {}\n      "
+        "bytes: {}\n",
+        text_of(k.k_heads), text_of(k.v_heads), text_of(k.batch), text_of(k.records), text_of(k.bytes));
+    return text + fmt::format("    fitted: {}\n    held_out: {}\n", text_of(k.fitted), text_of(k.held_out));
+}
+
+// ---- reader
+// ------------------------------------------------------------------------------------------------------
+constexpr RealRange kNonNegativeReal{.min = 0.0};
+
+ErrorSummary read_errors(const YamlCursor& c) {
+    return {c.at("rows").integer({.min = 0}), c.at("median").real(kNonNegativeReal),
+            c.at("p90").real(kNonNegativeReal), c.at("worst").real(kNonNegativeReal)};
+}
+
+ValidRange read_range(const YamlCursor& c) {
+    const std::vector<YamlCursor> ends = c.items(2);
+    if (ends.size() != 2) {
+        if (ends.size() > 2) c.mistake("expected [smallest, largest]");
+        return {};
+    }
+    const ValidRange range{ends[0].real(kNonNegativeReal), ends[1].real(kNonNegativeReal)};
+    if (range.min > range.max) c.mistake("expected [smallest, largest]");
+    return range;
+}
+
+template <class Law>
+Law read_law(const YamlCursor& c) {
+    Law law;
+    for (const auto& p : kLawParameters<Law>) {
+        law.*(p.member) = c.at(p.name).real({.min = p.bounds.min, .max = p.bounds.max}, p.bounds.initial);
+    }
+    return law;
+}
+
+StreamFit read_stream(const YamlCursor& c) {
+    return {read_law<StreamLaw>(c.at("law")), read_range(c.at("range").at("bytes")),
+            read_errors(c.at("fitted"))};
+}
+
+LinearFit read_linear(const YamlCursor& c) {
+    LinearFit k;
+    k.kernel = c.at("kernel").string();
+    k.family = c.at("family").choice<Family>(kFamilyNames);
+    k.form = c.at("form").choice<Form>(kFormNames);
+    k.state = c.at("state_dtype").choice<StateFormat>(kStateFormatNames);
+    k.k_dim = c.at("k_dim").small_integer({.min = 1, .max = 4096}, 1);
+    k.v_dim = c.at("v_dim").small_integer({.min = 1, .max = 4096}, 1);
+    const YamlCursor law = c.at("law");
+    switch (k.form) {
+        case Form::kRecurrent:
+            k.law = read_law<RecurrentLaw>(law);
+            break;
+        case Form::kBuffered:
+            k.law = read_law<BufferedLaw>(law);
+            break;
+        default:
+            c.at("form").mistake(fmt::format("no law for form {}", name(k.form)));
+    }
+    const YamlCursor range = c.at("range");
+    k.k_heads = read_range(range.at("k_heads"));
+    k.v_heads = read_range(range.at("v_heads"));
+    k.batch = read_range(range.at("batch"));
+    k.records = read_range(range.at("records_per_row"));
+    k.bytes = read_range(range.at("bytes"));
+    k.fitted = read_errors(c.at("fitted"));
+    k.held_out = read_errors(c.at("held_out"));
+    return k;
+}
+
+}  // namespace
+
+std::string to_yaml(const ProfileFit& fit) {
+    std::string text =
+        "# Written by `kvsim fit` from the CSV files beside it. Laws: sim/cost/law.hpp. Errors are "
+        "|predicted/measured - 1|;\n"
+        "# held_out: rows of batches 24, 48, 96, 192 and 384, which the fit never saw.\n"
+        "schema: kvsim/fit/1\n";
+    text += fmt::format("empty_node_us: {}\n", to_us(fit.empty_node));
+    text += text_of("copy", fit.copy) + text_of("read", fit.read);
+    text += fit.linear.empty() ? "linear: []\n" : "linear:\n";
+    for (const LinearFit& k : fit.linear) text += text_of(k);
+    return text;
+}
+
+ProfileFit load_fit(const std::string& folder_or_file) {
+    namespace fs = std::filesystem;
+    const fs::path path(folder_or_file);
+    const std::string file = fs::is_directory(path) ? (path / "fit.yaml").string() : folder_or_file;
+    YamlReader reader;
+    const YamlCursor root = reader.open(file, "fit");
+    ProfileFit fit;
+    if (root.present()) {
+        fit.origin = file;
+        fit.empty_node =
+            time_from_us(root.at("empty_node_us").real({.min = 0.0, .max = 1e3, .above_min = true}));
+        fit.copy = read_stream(root.at("copy"));
+        fit.read = read_stream(root.at("read"));
+        for (const YamlCursor& kernel : root.at("linear").items()) fit.linear.push_back(read_linear(kernel));
+    }
+    reader.finish();
+    return fit;
+}
+
+}  // namespace kvsim

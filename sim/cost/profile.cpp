@@ -1,0 +1,206 @@
+#include "sim/cost/profile.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string_view>
+
+#include "sim/base/check.hpp"
+#include "sim/base/text.hpp"
+
+namespace kvsim {
+
+namespace {
+
+constexpr std::array<std::int64_t, 5> kHeldOutBatches{24, 48, 96, 192, 384};
+constexpr std::array<std::string_view, 3> kProbes{"empty", "stream_copy", "stream_read"};
+
+std::vector<std::string_view> split(std::string_view line) {
+    std::vector<std::string_view> cells;
+    for (std::size_t begin = 0;;) {
+        const std::size_t comma = line.find(',', begin);
+        cells.push_back(line.substr(begin, comma == std::string_view::npos ? comma : comma - begin));
+        if (comma == std::string_view::npos) return cells;
+        begin = comma + 1;
+    }
+}
+
+// Reads one file; collects rows and mistakes.
+class FileReader {
+  public:
+    FileReader(std::string file, Profile& profile, std::vector<Mistake>& mistakes)
+        : file_(std::move(file)), profile_(profile), mistakes_(mistakes) {}
+
+    void read() {
+        std::ifstream in(file_, std::ios::binary);
+        if (!in) return note(0, "", "cannot be read");
+        std::string line;
+        bool header = false;
+        for (int number = 1; std::getline(in, line); ++number) {
+            std::string_view text = line;
+            if (number == 1 && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+            if (text.ends_with('\r')) text.remove_suffix(1);
+            if (text.empty()) continue;
+            if (header) {
+                read_row(text, number);
+            } else if (read_header(text, number)) {
+                header = true;
+            } else {
+                return;  // without its columns a file cannot be read any further
+            }
+        }
+        if (!header) note(1, "", "expected a header line, got an empty file");
+    }
+
+  private:
+    void note(int line, std::string_view column, std::string message) {
+        mistakes_.push_back(profile_mistake(file_, line, column, std::move(message)));
+    }
+
+    bool read_header(std::string_view text, int line) {
+        const auto known = profile_columns();
+        std::vector<std::string_view> names;
+        for (const ProfileColumn& c : known) names.push_back(c.name);
+        const std::size_t before = mistakes_.size();
+        for (const std::string_view cell : split(text)) {
+            const auto column =
+                std::find_if(known.begin(), known.end(), [&](const auto& c) { return c.name == cell; });
+            if (column == known.end()) {
+                note(line, cell, fmt::format("unknown column{}", suggestion(cell, names)));
+            } else if (std::find(columns_.begin(), columns_.end(), &*column) != columns_.end()) {
+                note(line, cell, "column appears twice");
+            } else {
+                columns_.push_back(&*column);
+            }
+        }
+        for (const ProfileColumn& c : known) {
+            if (std::find(columns_.begin(), columns_.end(), &c) == columns_.end())
+                note(line, c.name, "missing column");
+        }
+        return mistakes_.size() == before;
+    }
+
+    void read_row(std::string_view text, int line) {
+        const std::vector<std::string_view> cells = split(text);
+        if (cells.size() != columns_.size()) {
+            return note(line, "", fmt::format("expected {} cells, got {}", columns_.size(), cells.size()));
+        }
+        const std::size_t before = mistakes_.size();
+        MeasuredRow measured{{}, {file_, line, 0}};
+        for (std::size_t i = 0; i < cells.size(); ++i) {
+            if (!columns_[i]->parse(measured.row, cells[i])) {
+                note(line, columns_[i]->name,
+                     fmt::format("expected {}, got `{}`", columns_[i]->help, cells[i]));
+            }
+        }
+        if (mistakes_.size() == before) check(measured.row, line);
+        if (mistakes_.size() == before) profile_.rows.push_back(std::move(measured));
+    }
+
+    template <class T>
+    void require_above(const std::optional<T>& value, std::string_view column, T bound, int line) {
+        if (!value) {
+            note(line, column, "expected a value, got an empty cell");
+        } else if (!(*value > bound)) {
+            note(line, column, fmt::format("expected a value above {}, got {}", bound, *value));
+        }
+    }
+
+    template <class T>
+    void require(const std::optional<T>& value, std::string_view column, int line) {
+        if (!value) note(line, column, "expected a value, got an empty cell");
+    }
+
+    // What a row needs so that it can be fitted.
+    void check(const ProfileRow& r, int line) {
+        require_above(r.time_us, "time_us", 0.0, line);
+        if (r.kernel == "empty") return;
+        if (std::find(kProbes.begin(), kProbes.end(), r.kernel) != kProbes.end()) {
+            require_above(r.bytes, "bytes", std::int64_t{0}, line);
+            return;
+        }
+        require(r.family, "family", line);
+        require(r.form, "form", line);
+        require(r.state_dtype, "state_dtype", line);
+        require(r.l2, "l2", line);
+        require_above(r.k_heads, "k_heads", std::int64_t{0}, line);
+        require_above(r.v_heads, "v_heads", std::int64_t{0}, line);
+        require_above(r.k_dim, "k_dim", std::int64_t{0}, line);
+        require_above(r.v_dim, "v_dim", std::int64_t{0}, line);
+        require_above(r.batch, "batch", std::int64_t{0}, line);
+        require_above(r.tokens, "tokens", std::int64_t{0}, line);
+        if (r.form == Form::kBuffered || r.form == Form::kVerifyBuffered) {
+            require_above(r.buffered_tokens, "buffered_tokens", std::int64_t{-1}, line);
+            require_above(r.flush_rows, "flush_rows", std::int64_t{-1}, line);
+            if (r.flush_rows && r.batch && *r.flush_rows > *r.batch) {
+                note(line, "flush_rows",
+                     fmt::format("expected at most batch = {}, got {}", *r.batch, *r.flush_rows));
+            }
+        }
+        if (r.verified != true)
+            note(line, "verified", "expected true: a time without a verified output counts for nothing");
+    }
+
+    std::string file_;
+    Profile& profile_;
+    std::vector<Mistake>& mistakes_;
+    std::vector<const ProfileColumn*> columns_;
+};
+
+}  // namespace
+
+Profile load_profile(const std::string& folder) {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    std::vector<std::string> files;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+        if (entry.path().extension() == ".csv") files.push_back(entry.path().string());
+    }
+    if (error)
+        throw ConfigError(profile_mistake(folder, 0, "", fmt::format("cannot be read: {}", error.message())));
+    std::sort(files.begin(), files.end());  // the order of a folder is the file system's own
+
+    Profile profile{folder, {}};
+    std::vector<Mistake> mistakes;
+    for (const std::string& file : files) FileReader(file, profile, mistakes).read();
+    if (!mistakes.empty()) throw ConfigError(std::move(mistakes));
+    if (profile.rows.empty())
+        throw ConfigError(profile_mistake(folder, 0, "", "expected measured rows in *.csv, got none"));
+    return profile;
+}
+
+bool held_out(const ProfileRow& row) {
+    return row.batch &&
+           std::find(kHeldOutBatches.begin(), kHeldOutBatches.end(), *row.batch) != kHeldOutBatches.end();
+}
+
+bool usable(const ProfileRow& row) {
+    return row.kernel == "empty" || row.l2 != L2State::kWarm;
+}
+
+bool is_linear(const ProfileRow& row) {
+    return std::find(kProbes.begin(), kProbes.end(), row.kernel) == kProbes.end();
+}
+
+LinearShape shape_of(const ProfileRow& r) {
+    KVSIM_CHECK(r.family && r.k_heads && r.v_heads && r.k_dim && r.v_dim && r.state_dtype, "{}: no shape",
+                r.kernel);
+    return {*r.family,
+            static_cast<int>(*r.k_heads),
+            static_cast<int>(*r.v_heads),
+            static_cast<int>(*r.k_dim),
+            static_cast<int>(*r.v_dim),
+            *r.state_dtype};
+}
+
+LinearWork work_of(const ProfileRow& r) {
+    KVSIM_CHECK(r.batch && r.tokens, "{}: no work", r.kernel);
+    return {*r.batch, *r.batch * *r.tokens, r.buffered_tokens.value_or(0), r.flush_rows.value_or(0)};
+}
+
+}  // namespace kvsim

@@ -1,0 +1,36 @@
+// How well a fit predicts its profile: errors on the rows that it saw and, apart, on the batches that it
+// never saw.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/cost/fit.hpp"
+#include "sim/cost/profile.hpp"
+
+namespace kvsim {
+
+struct RowError {
+    Place place;      // of the measured row
+    std::string row;  // what was launched, in words
+    bool held_out = false;
+    Time measured;
+    Time predicted;
+    double error = 0.0;  // predicted / measured - 1
+};
+
+struct ValidationRow {
+    std::string kernel;
+    std::string layer;  // family, state format and head of a linear kernel; empty for the memory probes
+    ErrorSummary fitted;
+    ErrorSummary held_out;
+    std::vector<RowError>
+        worst;  // largest |error| first, at most kWorstRows, held-out rows before fitted ones
+};
+inline constexpr std::size_t kWorstRows = 5;
+
+// One row per kernel, in the order of the profile. Throws ConfigError when the fit lacks a kernel of the
+// profile.
+std::vector<ValidationRow> validate(const Profile& profile, const ProfileFit& fit);
+
+}  // namespace kvsim

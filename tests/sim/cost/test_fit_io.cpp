@@ -1,0 +1,55 @@
+#include <filesystem>
+#include <fstream>
+
+#include "sim/base/error.hpp"
+#include "sim/cost/fit.hpp"
+#include "tests/sim/cost/synthetic_profile.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace kvsim;
+using namespace kvsim::testing;
+
+namespace {
+
+// A fit.yaml in a folder of its own.
+std::string write_fit(const std::string& name, const std::string& text) {
+    const auto folder = std::filesystem::path(KVSIM_BINARY_DIR) / "test_fit_io" / name;
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "fit.yaml", std::ios::binary) << text;
+    return folder.string();
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+    const std::size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    return text.replace(at, from.size(), to);
+}
+
+}  // namespace
+
+TEST_CASE("a fit reads back as what was written, to the last bit", "[fit_io]") {
+    const ProfileFit fit = fit_profile(synthetic_profile());
+    const std::string text = to_yaml(fit);
+    const std::string folder = write_fit("round_trip", text);
+    const ProfileFit back = load_fit(folder);
+    CHECK(to_yaml(back) == text);
+    CHECK(to_yaml(load_fit(folder + "/fit.yaml")) == text);
+    const LinearWork work{77, 77, 500, 3};
+    CHECK(back.linear_time(gdn(32), Form::kBuffered, work).time ==
+          fit.linear_time(gdn(32), Form::kBuffered, work).time);
+    CHECK(back.copy.law.gb_per_s == fit.copy.law.gb_per_s);
+}
+
+TEST_CASE("a damaged fit is refused with its place", "[fit_io]") {
+    const std::string text = to_yaml(fit_profile(synthetic_profile()));
+    const auto load = [&](const char* name, const std::string& from, const std::string& to) {
+        return load_fit(write_fit(name, replaced(text, from, to)));
+    };
+    CHECK_THROWS_WITH(load("unknown_key", "latency_us", "latencyus"), ContainsSubstring("latencyus"));
+    CHECK_THROWS_WITH(load("unknown_form", "form: buffered", "form: bufered"), ContainsSubstring("bufered"));
+    CHECK_THROWS_WITH(load("schema", "kvsim/fit/1", "kvsim/fit/9"), ContainsSubstring("schema"));
+    CHECK_THROWS_WITH(load("out_of_bounds", "serial: ", "serial: 7"), ContainsSubstring("serial"));
+    CHECK_THROWS_WITH(load("no_law", "form: buffered", "form: direct"),
+                      ContainsSubstring("no law for form direct"));
+    CHECK_THROWS_AS(load_fit(std::string(KVSIM_BINARY_DIR) + "/test_fit_io/absent"), ConfigError);
+}

@@ -1,0 +1,122 @@
+#include "sim/cost/profile.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/sim/cost/synthetic_profile.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace kvsim;
+using namespace kvsim::testing;
+
+namespace {
+
+// One cell per column, separated by commas.
+template <class Cell>
+std::string joined(Cell cell) {
+    std::string text;
+    for (const ProfileColumn& c : profile_columns()) text.append(cell(c)).push_back(',');
+    text.pop_back();
+    return text;
+}
+std::string header() {
+    return joined([](const ProfileColumn& c) { return std::string(c.name); });
+}
+std::string line(const ProfileRow& row) {
+    return joined([&](const ProfileColumn& c) { return c.format(row); });
+}
+
+// A folder with one CSV file.
+std::string folder_with(const std::string& name, const std::string& text) {
+    const auto folder = std::filesystem::path(KVSIM_BINARY_DIR) / "test_profile" / name;
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "linear_buffered.csv", std::ios::binary) << text;
+    return folder.string();
+}
+
+const ProfileRow kRow = linear_row(Form::kBuffered, 32, 8, 5, 2);
+
+}  // namespace
+
+TEST_CASE("a profile reads back what a row says", "[profile]") {
+    const std::string folder = folder_with("good", header() + "\n" + line(kRow) + "\n");
+    const Profile p = load_profile(folder);
+    REQUIRE(p.rows.size() == 1);
+    CHECK(p.folder == folder);
+    CHECK(p.rows[0].place.file == folder + "/linear_buffered.csv");
+    CHECK(p.rows[0].place.line == 2);
+    CHECK(line(p.rows[0].row) == line(kRow));
+    CHECK(shape_of(p.rows[0].row) == gdn(32));
+    const LinearWork w = work_of(p.rows[0].row);
+    CHECK(w.sequences == 8);
+    CHECK(w.new_tokens == 8);
+    CHECK(w.buffered_tokens == 40);
+    CHECK(w.flushes == 2);
+}
+
+TEST_CASE("byte order mark, CRLF, blank last line and missing last newline are no mistakes", "[profile]") {
+    CHECK(load_profile(folder_with("crlf", "\xEF\xBB\xBF" + header() + "\r\n" + line(kRow) + "\r\n\r\n"))
+              .rows.size() == 1);
+    CHECK(load_profile(folder_with("cut", header() + "\n" + line(kRow))).rows.size() == 1);
+}
+
+TEST_CASE("columns count by name, and must be exactly the known ones", "[profile]") {
+    CHECK_THROWS_WITH(
+        load_profile(folder_with("unknown", header() + ",time_usec\n")),
+        ContainsSubstring("linear_buffered.csv:1: time_usec: unknown column (did you mean `time_us`?)"));
+    std::string missing = header();
+    missing.replace(missing.find("batch,"), 6, "");
+    CHECK_THROWS_WITH(load_profile(folder_with("missing", missing + "\n")),
+                      ContainsSubstring("linear_buffered.csv:1: batch: missing column"));
+    CHECK_THROWS_WITH(load_profile(folder_with("twice", header() + ",batch\n")),
+                      ContainsSubstring("appears twice"));
+    CHECK_THROWS_AS(load_profile(folder_with("empty_file", "")), ConfigError);
+    CHECK_THROWS_WITH(load_profile(folder_with("no_rows", header() + "\n")),
+                      ContainsSubstring("measured rows"));
+}
+
+TEST_CASE("bad cells are refused with line and column, all at once", "[profile]") {
+    const auto spoilt = [](auto change) {
+        ProfileRow r = kRow;
+        change(r);
+        return line(r) + "\n";
+    };
+    std::string text = header() + "\n" + line(kRow) + "\n";
+    text += spoilt([](ProfileRow& r) { r.batch = -1; });               // line 3
+    text += spoilt([](ProfileRow& r) { r.time_us.reset(); });          // 4
+    text += spoilt([](ProfileRow& r) { r.time_us = 0.0; });            // 5
+    text += spoilt([](ProfileRow& r) { r.verified = false; });         // 6
+    text += spoilt([](ProfileRow& r) { r.flush_rows = 9; });           // 7: more than the batch of 8
+    text += spoilt([](ProfileRow& r) { r.buffered_tokens.reset(); });  // 8
+    text += "1,2,3\n";                                                 // 9
+    std::string nan = line(kRow);
+    nan.replace(nan.find("fp32"), 4, "fp23");
+    text += nan + "\n";  // 10
+    try {
+        load_profile(folder_with("bad_cells", text));
+        FAIL("read without a complaint");
+    } catch (const ConfigError& e) {
+        const auto& mistakes = e.mistakes();
+        std::vector<std::pair<int, std::string>> places;
+        for (const Mistake& m : mistakes) places.emplace_back(m.place.line, m.path);
+        const std::vector<std::pair<int, std::string>> expected{
+            {3, "batch"},      {3, "flush_rows"},      {4, "time_us"}, {5, "time_us"},     {6, "verified"},
+            {7, "flush_rows"}, {8, "buffered_tokens"}, {9, ""},        {10, "state_dtype"}};
+        CHECK(places == expected);
+    }
+}
+
+TEST_CASE("an absent folder is a mistake with its name", "[profile]") {
+    CHECK_THROWS_WITH(load_profile("no/such/folder"), ContainsSubstring("no/such/folder"));
+}
+
+TEST_CASE("five batches are held out, and nothing else", "[profile]") {
+    for (const std::int64_t b : testing::kHeldOutBatches)
+        CHECK(held_out(linear_row(Form::kRecurrent, 32, b, 0, 0)));
+    for (const std::int64_t b : kFittedBatches)
+        CHECK_FALSE(held_out(linear_row(Form::kRecurrent, 32, b, 0, 0)));
+    CHECK_FALSE(held_out(probe_row("stream_copy", 24, 1.0)));
+}
