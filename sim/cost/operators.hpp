@@ -31,14 +31,12 @@ struct OperatorWork {
     const LinearWork* linear = nullptr;  // decode kernel of linear attention: priced by its fit
     Form form = Form::kRecurrent;        // of that kernel
 
+    std::int64_t total_bytes = 0;  // sum of bytes
+
     OperatorWork& own(Owner owner, std::int64_t n) {
         bytes[static_cast<std::size_t>(owner)] += Bytes(n);
+        total_bytes += n;
         return *this;
-    }
-    std::int64_t total_bytes() const {
-        std::int64_t sum = 0;
-        for (const Bytes b : bytes) sum += b.value();
-        return sum;
     }
 };
 
@@ -73,6 +71,7 @@ class OperatorWalk {
   private:
     std::int64_t h() const { return model_.hidden; }
 
+    // These return a named object, which no one copies: the walk runs once per simulated step.
     static OperatorWork gemm(std::string_view name, std::int64_t layers, std::int64_t m, std::int64_t n,
                              std::int64_t k) {
         return from_gemm(name, layers, 1, gemm_traffic(m, n, k));
@@ -81,31 +80,38 @@ class OperatorWalk {
                                   const GemmTraffic& t) {
         OperatorWork op{name, layers, launches};
         op.flops = t.flops;
-        return op.own(Owner::kWeights, t.weights).own(Owner::kActivations, t.activations);
+        op.own(Owner::kWeights, t.weights).own(Owner::kActivations, t.activations);
+        return op;
     }
     static OperatorWork element_wise(std::string_view name, std::int64_t layers, std::int64_t launches,
                                      std::int64_t rows, std::int64_t bytes_per_row) {
-        return OperatorWork{name, layers, launches}.own(Owner::kActivations, rows * bytes_per_row);
+        OperatorWork op{name, layers, launches};
+        op.own(Owner::kActivations, rows * bytes_per_row);
+        return op;
     }
     OperatorWork norm(std::string_view name, std::int64_t layers, std::int64_t tokens) const {
-        return element_wise(name, layers, 1, tokens, add_norm_bytes(h())).own(Owner::kWeights, 2 * h());
+        OperatorWork op = element_wise(name, layers, 1, tokens, add_norm_bytes(h()));
+        op.own(Owner::kWeights, 2 * h());
+        return op;
     }
     static OperatorWork from_attention(std::string_view name, std::int64_t layers,
                                        const AttentionTraffic& t) {
         OperatorWork op{name, layers};
         op.flops = t.flops;
-        return op.own(Owner::kKvRead, t.kv_read)
+        op.own(Owner::kKvRead, t.kv_read)
             .own(Owner::kKvWrite, t.kv_write)
             .own(Owner::kActivations, t.activations);
+        return op;
     }
     OperatorWork convolution(std::string_view name, std::int64_t sequences, std::int64_t tokens) const {
         const ConvTraffic t = conv_traffic(linear_, model_.linear.conv_kernel, sequences, tokens);
         OperatorWork op{name, model_.linear_layers};
         op.flops = t.flops;
-        return op.own(Owner::kWeights, t.weights)
+        op.own(Owner::kWeights, t.weights)
             .own(Owner::kStateRead, t.window_read)
             .own(Owner::kStateWrite, t.window_write)
             .own(Owner::kActivations, t.activations);
+        return op;
     }
     // A_log and dt_bias, read by whatever computes the gates.
     std::int64_t gate_weights() const { return 2LL * 2 * linear_.v_heads; }

@@ -45,7 +45,7 @@ struct StepCost::Impl {
 
     // One operator of one layer.
     TimedSource time(const OperatorWork& op) const {
-        const auto bytes = static_cast<double>(op.total_bytes());
+        const auto bytes = static_cast<double>(op.total_bytes);
         const double compute_us = static_cast<double>(op.flops) / peak_flop_per_us;
         if (op.linear == nullptr) {
             // The copy law is at or above bytes / peak, as the constructor has made sure.
@@ -68,7 +68,7 @@ struct StepCost::Impl {
     }
 
     Bound bound(const OperatorWork& op, Time t) const {
-        const double memory_us = static_cast<double>(op.total_bytes()) / peak_bytes_per_us;
+        const double memory_us = static_cast<double>(op.total_bytes) / peak_bytes_per_us;
         const double compute_us = static_cast<double>(op.flops) / peak_flop_per_us;
         if (std::max(memory_us, compute_us) < 0.5 * to_us(t)) return Bound::kLaunch;
         return memory_us >= compute_us ? Bound::kMemory : Bound::kCompute;

@@ -1,6 +1,5 @@
 #include "sim/cost/step_cost.hpp"
 
-#include <chrono>
 #include <random>
 
 #include "kernels/traffic_linear.hpp"
