@@ -38,7 +38,7 @@ CONFINED = {
     "boost/graph/": (re.compile(r"sim/cost/[^/]+\.cpp"), 1),
     "cuda": (re.compile(r"kernels/.*"), None),
     "cupti": (re.compile(r"kernels/calibrate/.*"), None),
-    "yaml-cpp/": (re.compile(r"sim/config/.*"), None),
+    "yaml-cpp/": (re.compile(r"sim/(config/.*|cli/result_files\.cpp)"), None),
     "CLI/": (re.compile(r"(sim/(cli/.*|main\.cpp)|kernels/calibrate/.*)"), None),
 }
 

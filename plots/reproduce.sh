@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# From the measured profiles to the figures: installs what is missing, builds kvsim, runs the sweeps, draws.
+#   bash plots/reproduce.sh
+# Results go to results/, figures to figures/. KVSIM_BUILD names the build folder (default: build).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source tests/setup.sh
+
+install_packages
+python=$(python_with_matplotlib)
+build=${KVSIM_BUILD:-build}
+configure_kvsim "$build"
+cmake --build "$build" --target kvsim >&2
+
+"$build/kvsim" sweep configs/sweeps/buffer_length.yaml >&2
+"$python" plots/buffer_length.py --runs results/buffer_length/runs.csv --profile profiles/h200 --out figures
