@@ -42,6 +42,7 @@ class Results(CliTest):
         text = self.kvsim("run", "experiment.yaml").stdout
         self.assertIn("TPOT ms", text)
         self.assertIn("32 read", text)
+        self.assertRegex(text, r"by source: fitted [\d.]+ %, roofline [\d.]+ %\n")
 
     def test_trace_rows_are_all_accounted_for(self):
         self.write("trace.csv", TRACE)
