@@ -42,7 +42,7 @@ struct LinearDecodeParams {
     const std::uint8_t* flush = nullptr;  // [batch], 0 or 1; the scheduler decides, at any fill
 };
 
-inline constexpr int kMaxRingCapacity = 128;
+inline constexpr int kMaxRingCapacity = 128;  // what the tests cover
 
 // Reads and writes the state at every token: the baseline of serving engines.
 // Returns cudaErrorInvalidValue for a shape outside the contract.
@@ -56,7 +56,7 @@ cudaError_t launch_linear_buffered(const LinearDecodeParams& params, cudaStream_
 struct StreamProbeParams {
     const void* source = nullptr;  // [bytes]
     void* destination = nullptr;   // [bytes]; the read probe writes one word here, and only if the data's
-                                  // checksum is a value that random data does not have
+                                   // checksum is a value that random data does not have
     std::size_t bytes = 0;
 };
 cudaError_t launch_stream_copy(const StreamProbeParams& params, cudaStream_t stream);

@@ -34,6 +34,8 @@ constexpr int kColumns = 16;  // of one lane: four groups of four, 32 apart
 constexpr int kPasses = 4;    // rows of one lane; a warp holds 4 rows per pass
 constexpr int kRowsPerWarp = 16;
 constexpr int kKeyStride = 160;  // elements; 320 bytes keep the two records of a half-warp in distinct banks
+constexpr int kWindow =
+    32;  // records in shared memory at a time: room for eight blocks and the L1 of their loads
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr float kNormEpsilon = 1e-6f;
 
@@ -97,68 +99,81 @@ __device__ __forceinline__ float softplus(float x) {
     return x > 20.0f ? x : log1pf(expf(x));
 }
 
-// Shared memory of a block: keys, u slice and gates of the ring, and what is computed from them.
+// Shared memory of a block: one window of the ring, and what is computed from it.
 struct RingView {
-    __nv_bfloat16* keys;  // [C][kKeyStride]
-    __nv_bfloat16* u;     // [C][kRows]
-    float* gate;          // [C] sums of log gates, then the weights w_i
-    float2* overlap;      // [C] w_i (k_i.k), w_i (k_i.q)
+    __nv_bfloat16* keys;  // [window][kKeyStride]
+    __nv_bfloat16* u;     // [window][kRows]
+    float* gate;          // [window] sums of log gates, then the weights w_i
+    float2* overlap;      // [window] w_i (k_i.k), w_i (k_i.q)
     float* row_terms;     // [2][kRows] sums over the ring for k and for q
 
     __device__ RingView(char* memory, int capacity) {
+        const int records = window(capacity);
         overlap = reinterpret_cast<float2*>(memory);
-        row_terms = reinterpret_cast<float*>(overlap + capacity);
+        row_terms = reinterpret_cast<float*>(overlap + records);
         gate = row_terms + 2 * kRows;
-        keys = reinterpret_cast<__nv_bfloat16*>(gate + (capacity + 3) / 4 * 4);
-        u = keys + capacity * kKeyStride;
+        keys = reinterpret_cast<__nv_bfloat16*>(gate + records);
+        u = keys + records * kKeyStride;
     }
     static std::size_t bytes(int capacity) {
-        // overlap is padded to 16 bytes by an even capacity so that the copies below are aligned
-        const int even = (capacity + 1) / 2 * 2;
-        return sizeof(float2) * even + sizeof(float) * (2 * kRows + (even + 3) / 4 * 4) +
-               sizeof(__nv_bfloat16) * std::size_t(even) * (kKeyStride + kRows);
+        return window(capacity) *
+                   (sizeof(float2) + sizeof(float) + sizeof(__nv_bfloat16) * (kKeyStride + kRows)) +
+               sizeof(float) * 2 * kRows;
+    }
+
+  private:
+    // In fours, so that every array starts at a multiple of 16 bytes.
+    __host__ __device__ static int window(int capacity) {
+        return capacity < kWindow ? (capacity + 3) / 4 * 4 : kWindow;
     }
 };
 
-// Starts the copy of a row's records into shared memory.
-__device__ __forceinline__ void start_ring_copy(const LinearDecodeParams& p, const RingView& ring, int slot,
-                                                int key_head, int value_head, int first_row, int fill) {
-    const int capacity = p.ring_capacity;
-    const std::size_t key_base = (std::size_t(slot) * p.shape.k_heads + key_head) * capacity;
-    const std::size_t value_base = (std::size_t(slot) * p.shape.v_heads + value_head) * capacity;
-    // Not unrolled: the addresses of several turns would not fit in registers beside the state tile.
-    constexpr int kKeyPieces = kDim / 8;  // of 16 bytes
+// Where the records of one (request, value head, block of rows) lie in device memory.
+struct RingSource {
+    const __nv_bfloat16* keys;  // [C][kDim]
+    const __nv_bfloat16* u;     // [C][kDim], from the block's first row on
+    const float* gate;          // [C]
+
+    // Starts the copy of `count` records into shared memory. Not unrolled: the addresses of several turns
+    // would not fit in registers beside the state tile.
+    __device__ __forceinline__ void start_copy(const RingView& ring, int first, int count) const {
+        constexpr int kKeyPieces = kDim / 8;  // of 16 bytes
 #pragma unroll 1
-    for (int i = threadIdx.x; i < fill * kKeyPieces; i += kThreads) {
-        const int record = i / kKeyPieces, piece = i % kKeyPieces;
-        __pipeline_memcpy_async(ring.keys + record * kKeyStride + 8 * piece,
-                                p.ring_k + (key_base + record) * kDim + 8 * piece, 16);
-    }
-    constexpr int kUPieces = kRows / 8;
+        for (int i = threadIdx.x; i < count * kKeyPieces; i += kThreads) {
+            const int record = i / kKeyPieces, piece = i % kKeyPieces;
+            __pipeline_memcpy_async(ring.keys + record * kKeyStride + 8 * piece,
+                                    keys + (first + record) * kDim + 8 * piece, 16);
+        }
+        constexpr int kUPieces = kRows / 8;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < fill * kUPieces; i += kThreads) {
-        const int record = i / kUPieces, piece = i % kUPieces;
-        __pipeline_memcpy_async(ring.u + record * kRows + 8 * piece,
-                                p.ring_u + (value_base + record) * kDim + first_row + 8 * piece, 16);
+        for (int i = threadIdx.x; i < count * kUPieces; i += kThreads) {
+            const int record = i / kUPieces, piece = i % kUPieces;
+            __pipeline_memcpy_async(ring.u + record * kRows + 8 * piece,
+                                    u + (first + record) * kDim + 8 * piece, 16);
+        }
+        if (threadIdx.x < count)
+            __pipeline_memcpy_async(ring.gate + threadIdx.x, gate + first + threadIdx.x, 4);
+        __pipeline_commit();
     }
-#pragma unroll 1
-    for (int i = threadIdx.x; i < fill; i += kThreads) {
-        __pipeline_memcpy_async(ring.gate + i, p.ring_gate + value_base + i, 4);
-    }
-    __pipeline_commit();
+};
+static_assert(kWindow <= kThreads, "one thread per gate of a window");
+
+__device__ __forceinline__ void finish_copy() {
+    __pipeline_wait_prior(0);
+    __syncthreads();
 }
 
-// Overlaps of the records with the new key and query, then the ring's part of every row. Leaves the weights
-// w_i in ring.gate and returns c_t, the sum of log gates up to the new token.
-__device__ __forceinline__ float reduce_ring(const RingView& ring, int fill, float log_gate,
-                                             const float (&k)[kColumns], const float (&q)[kColumns]) {
+// Overlaps of a window's records with the new key and query, and their part of every row, which is returned:
+// of row threadIdx.x % kRows, for k in the first warp and for q in the second. Leaves the weights w_i in
+// ring.gate. total is c_t, the sum of log gates up to the new token.
+__device__ __forceinline__ float reduce_window(const RingView& ring, int count, float total,
+                                               const float (&k)[kColumns], const float (&q)[kColumns]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const float total = log_gate + (fill > 0 ? ring.gate[fill - 1] : 0.0f);
     // Whole warps enter every turn of the loop: the shuffles need all lanes.
 #pragma unroll 1
-    for (int first = 4 * warp; first < fill; first += 4 * (kThreads / 32)) {
+    for (int first = 4 * warp; first < count; first += 4 * (kThreads / 32)) {
         const int record = first + lane / kLanesPerRow;
-        const bool live = record < fill;
+        const bool live = record < count;
         float key[kColumns];
         load_columns(ring.keys + (live ? record : first) * kKeyStride, lane, key);
         const float with_k = row_sum(dot(key, k));
@@ -169,19 +184,38 @@ __device__ __forceinline__ float reduce_ring(const RingView& ring, int fill, flo
         }
     }
     __syncthreads();
-    // Two threads per row: one sums for k, one for q.
     const int row = threadIdx.x % kRows;
     const bool for_q = threadIdx.x >= kRows;
     float sum = 0.0f;
 #pragma unroll 4
-    for (int i = 0; i < fill; ++i) {
+    for (int i = 0; i < count; ++i) {
         const float2 overlap = ring.overlap[i];
         sum = fmaf(__bfloat162float(ring.u[i * kRows + row]), for_q ? overlap.y : overlap.x, sum);
     }
-    ring.row_terms[threadIdx.x] = sum;
-    for (int i = threadIdx.x; i < fill; i += kThreads) ring.gate[i] = expf(total - ring.gate[i]);
-    __syncthreads();
-    return total;
+    if (threadIdx.x < count) ring.gate[threadIdx.x] = expf(total - ring.gate[threadIdx.x]);
+    return sum;
+}
+
+using StateTile = float4[kPasses][4];  // a lane's part: 16 columns of the rows 4 n further in pass n
+
+__device__ __forceinline__ float (&columns_of(float4 (&row)[4]))[kColumns] {
+    return reinterpret_cast<float(&)[kColumns]>(row);
+}
+
+// S += sum_i w_i u_i k_i^T over a window.
+__device__ __forceinline__ void fold_window(StateTile& s, const RingView& ring, int count, int lane_row) {
+    for (int i = 0; i < count; ++i) {
+        float key[kColumns];
+        load_columns(ring.keys + i * kKeyStride, threadIdx.x % 32, key);
+        const float weight = ring.gate[i];
+#pragma unroll
+        for (int pass = 0; pass < kPasses; ++pass) {
+            const float w_u = weight * __bfloat162float(ring.u[i * kRows + lane_row + 4 * pass]);
+            auto& row = columns_of(s[pass]);
+#pragma unroll
+            for (int c = 0; c < kColumns; ++c) row[c] = fmaf(w_u, key[c], row[c]);
+        }
+    }
 }
 
 // Grid: x = value heads x blocks per head, y = rows of the batch.
@@ -208,11 +242,19 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     const std::size_t value_slot = std::size_t(slot) * p.shape.v_heads + value_head;
 
     // Everything that comes from memory is asked for before anything is used.
-    const RingView ring(shared_memory, kRing ? (p.ring_capacity + 1) / 2 * 2 : 0);
-    if constexpr (kRing) start_ring_copy(p, ring, slot, key_head, value_head, first_row, fill);
+    const RingView ring(shared_memory, kRing ? p.ring_capacity : 0);
+    const std::size_t key_ring = (std::size_t(slot) * p.shape.k_heads + key_head) * p.ring_capacity;
+    const std::size_t value_ring = value_slot * p.ring_capacity;
+    const RingSource source{p.ring_k + key_ring * kDim, p.ring_u + value_ring * kDim + first_row,
+                            p.ring_gate + value_ring};
+    float last_gate = 0.0f;
+    if (kRing && fill > 0) {
+        source.start_copy(ring, 0, min(kWindow, fill));
+        last_gate = source.gate[fill - 1];
+    }
 
     float4* const state = reinterpret_cast<float4*>(p.state + (value_slot * kDim + first_row) * kDim);
-    float4 s[kPasses][4];
+    StateTile s;
     const int lane_row = warp * kRowsPerWarp + lane / kLanesPerRow;  // of pass 0; pass n is 4 n further
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
@@ -247,20 +289,28 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     }
     const float kq = row_sum(dot(k, q));
 
-    float total = log_gate;
+    const float total = last_gate + log_gate;
     if constexpr (kRing) {
-        __pipeline_wait_prior(0);
+        float sum = 0.0f;
+        for (int first = 0; first < fill; first += kWindow) {
+            const int count = min(kWindow, fill - first);
+            if (first > 0) {
+                __syncthreads();  // the window before has been used
+                source.start_copy(ring, first, count);
+            }
+            finish_copy();
+            sum += reduce_window(ring, count, total, k, q);
+        }
+        ring.row_terms[threadIdx.x] = sum;
         __syncthreads();
-        total = reduce_ring(ring, fill, log_gate, k, q);
     }
     const float state_decay = expf(total);
 
     float sums[8];
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-        const auto& row = reinterpret_cast<const float(&)[kColumns]>(s[pass]);
-        sums[2 * pass] = dot(row, k);
-        sums[2 * pass + 1] = dot(row, q);
+        sums[2 * pass] = dot(columns_of(s[pass]), k);
+        sums[2 * pass + 1] = dot(columns_of(s[pass]), q);
     }
     float own = state_decay * transpose_sum(sums, lane);
     if constexpr (kRing) own += ring.row_terms[(lane % 2) * kRows + own_row];
@@ -269,40 +319,34 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     if (lane % 2) out[own_row] = __float2bfloat16(fmaf(u, kq, own));
 
     if constexpr (kRing) {
-        const std::size_t record = value_slot * p.ring_capacity + fill;
-        if (lane % 2 == 0) p.ring_u[record * kDim + first_row + own_row] = __float2bfloat16(u);
-        if (first_row == 0 && threadIdx.x == 0) p.ring_gate[record] = total;
+        if (lane % 2 == 0) p.ring_u[(value_ring + fill) * kDim + first_row + own_row] = __float2bfloat16(u);
+        if (first_row == 0 && threadIdx.x == 0) p.ring_gate[value_ring + fill] = total;
         if (first_row == 0 && value_head % group == 0 && threadIdx.x < kLanesPerRow) {
-            const std::size_t key_record =
-                (std::size_t(slot) * p.shape.k_heads + key_head) * p.ring_capacity + fill;
+            __nv_bfloat16* record = p.ring_k + (key_ring + fill) * kDim;
 #pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                *reinterpret_cast<uint2*>(p.ring_k + key_record * kDim + column(lane, j)) = pack(k + 4 * j);
-            }
+            for (int j = 0; j < 4; ++j) *reinterpret_cast<uint2*>(record + column(lane, j)) = pack(k + 4 * j);
         }
     }
     if (!flush) return;
 
-    float row_u[kPasses];
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-        row_u[pass] = __shfl_sync(kAllLanes, u, (lane & ~(kLanesPerRow - 1)) + 2 * pass);
-        auto& row = reinterpret_cast<float(&)[kColumns]>(s[pass]);
+        const float row_u = __shfl_sync(kAllLanes, u, (lane & ~(kLanesPerRow - 1)) + 2 * pass);
+        auto& row = columns_of(s[pass]);
 #pragma unroll
-        for (int c = 0; c < kColumns; ++c) row[c] = fmaf(row_u[pass], k[c], state_decay * row[c]);
+        for (int c = 0; c < kColumns; ++c) row[c] = fmaf(row_u, k[c], state_decay * row[c]);
     }
-    if constexpr (kRing) {
-        for (int i = 0; i < fill; ++i) {
-            float key[kColumns];
-            load_columns(ring.keys + i * kKeyStride, lane, key);
-            const float weight = ring.gate[i];
-#pragma unroll
-            for (int pass = 0; pass < kPasses; ++pass) {
-                const float w_u = weight * __bfloat162float(ring.u[i * kRows + lane_row + 4 * pass]);
-                auto& row = reinterpret_cast<float(&)[kColumns]>(s[pass]);
-#pragma unroll
-                for (int c = 0; c < kColumns; ++c) row[c] = fmaf(w_u, key[c], row[c]);
-            }
+    if (kRing && fill > 0) {
+        // Backwards: the last window is still in shared memory.
+        int first = (fill - 1) / kWindow * kWindow;
+        fold_window(s, ring, fill - first, lane_row);
+        for (first -= kWindow; first >= 0; first -= kWindow) {
+            __syncthreads();
+            source.start_copy(ring, first, kWindow);
+            finish_copy();
+            if (threadIdx.x < kWindow) ring.gate[threadIdx.x] = expf(total - ring.gate[threadIdx.x]);
+            __syncthreads();
+            fold_window(s, ring, kWindow, lane_row);
         }
     }
 #pragma unroll
@@ -334,11 +378,6 @@ template <bool kRing>
 cudaError_t launch(const LinearDecodeParams& p, cudaStream_t stream) {
     if (!valid(p, kRing)) return cudaErrorInvalidValue;
     const std::size_t shared = kRing ? RingView::bytes(p.ring_capacity) : 0;
-    if (shared > 48 * 1024) {
-        const cudaError_t error = cudaFuncSetAttribute(
-            linear_decode<kRing>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
-        if (error != cudaSuccess) return error;
-    }
     const dim3 grid(p.shape.v_heads * kBlocksPerHead, p.batch);
     linear_decode<kRing><<<grid, kThreads, shared, stream>>>(p);
     return cudaGetLastError();
