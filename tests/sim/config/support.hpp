@@ -12,6 +12,10 @@
 
 namespace kvsim {
 
+inline const std::string kConfigs = KVSIM_SOURCE_DIR "/configs";
+inline const std::string kSteady = kConfigs + "/experiments/steady_decode.yaml";
+inline const std::string kAzure = kConfigs + "/experiments/azure_conv.yaml";
+
 // The text of the ConfigError that `action` throws; empty when it throws none.
 template <class Action>
 std::string config_error(const Action& action) {
