@@ -10,9 +10,9 @@
 
 namespace kvsim {
 
-// ---- any layer
-// --------------------------------------------------------------------------------------------------- x +
-// residual, RMSNorm of the sum: reads both, writes both (`gemma_fused_add_rmsnorm`).
+// ---- any layer ----
+
+// x + residual, RMSNorm of the sum: reads both, writes both (`gemma_fused_add_rmsnorm`).
 constexpr std::int64_t add_norm_bytes(std::int64_t hidden) {
     return 8 * hidden;
 }
@@ -22,9 +22,9 @@ constexpr std::int64_t silu_mul_bytes(std::int64_t intermediate) {
     return 6 * intermediate;
 }
 
-// ---- full-attention layer
-// ---------------------------------------------------------------------------------------- Norm of q and k,
-// partial RoPE, gate taken apart: reads query, gate and key, writes the same
+// ---- full-attention layer ----
+
+// Norm of q and k, partial RoPE, gate taken apart: reads query, gate and key, writes the same
 // (`fused_qk_gemma_rmsnorm_rope_gate`).
 constexpr std::int64_t qk_norm_rope_bytes(const AttentionShape& s) {
     return 4LL * (2 * s.q_heads + s.kv_heads) * s.head_dim;
@@ -35,9 +35,9 @@ constexpr std::int64_t attention_gate_bytes(const AttentionShape& s) {
     return 6LL * s.q_heads * s.head_dim;
 }
 
-// ---- mixture of experts
-// ------------------------------------------------------------------------------------------ Softmax, top-k,
-// renormalise: router logits in, fp32 weights and int32 ids out (`moe_fused_gate`).
+// ---- mixture of experts ----
+
+// Softmax, top-k, renormalise: router logits in, fp32 weights and int32 ids out (`moe_fused_gate`).
 constexpr std::int64_t moe_top_k_bytes(const MoeShape& s) {
     return 2LL * s.experts + 8LL * s.top_k;
 }
@@ -62,9 +62,9 @@ constexpr std::int64_t moe_shared_gate_bytes(std::int64_t hidden) {
     return 8 * hidden;
 }
 
-// ---- ends of the step
-// -------------------------------------------------------------------------------------------- Per row of
-// logits: copy from bf16 to fp32, then argmax over fp32.
+// ---- ends of the step ----
+
+// Per row of logits: copy from bf16 to fp32, then argmax over fp32.
 constexpr std::int64_t logits_to_fp32_bytes(std::int64_t vocab) {
     return 6 * vocab;
 }

@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
+#include <cstdlib>
 #include <span>
-#include <tuple>
 
 #include "sim/base/check.hpp"
 #include "sim/base/error.hpp"
@@ -51,6 +52,34 @@ std::vector<double> measured_us(const Rows& rows) {
     return times;
 }
 
+// Six significant digits, a thousand times finer than a fit is: fit.yaml can be read, and is the same on
+// machines whose logarithms differ in the last bit.
+double six_digits(double x) {
+    return std::strtod(fmt::format("{:.6g}", x).c_str(), nullptr);
+}
+
+// Fits a law to measured times: least squares of the logarithm of the ratio. predict(law, i) is the law's
+// time of row i.
+template <class Law, class Predict>
+Law fit_law(std::span<const double> measured, double node_us, Predict predict) {
+    constexpr auto& table = kLawParameters<Law>;
+    std::array<BoundedParameter, table.size()> bounds;
+    for (std::size_t i = 0; i < table.size(); ++i) bounds[i] = table[i].bounds;
+    const auto to_law = [](std::span<const double> p) {
+        Law law;
+        for (std::size_t i = 0; i < table.size(); ++i) law.*(table[i].member) = p[i];
+        return law;
+    };
+    Law law =
+        to_law(least_squares(bounds, measured.size(), [&](std::span<const double> p, std::span<double> r) {
+            const Law trial = to_law(p);
+            for (std::size_t i = 0; i < r.size(); ++i)
+                r[i] = std::log((node_us + predict(trial, i)) / measured[i]);
+        }));
+    for (const auto& p : table) law.*(p.member) = six_digits(law.*(p.member));
+    return law;
+}
+
 StreamFit fit_stream(const Profile& profile, std::string_view kernel, double node_us) {
     const Rows rows = rows_of(profile, kernel);
     require_rows<StreamLaw>(profile, kernel, rows.size());
@@ -69,24 +98,34 @@ StreamFit fit_stream(const Profile& profile, std::string_view kernel, double nod
     return fit;
 }
 
-LinearDemand demand_of(const MeasuredRow& m) {
-    const LinearShape shape = shape_of(m.row);
-    const LinearWork work = work_of(m.row);
-    return linear_demand(shape, linear_traffic(shape, *m.row.form, work), work);
+// A launch with what follows from it.
+struct Launch {
+    LinearTraffic traffic;
+    LinearDemand demand;
+
+    explicit Launch(const LinearLaunch& l)
+        : traffic(linear_traffic(l.shape, l.form, l.work)), demand(linear_demand(l, traffic)) {}
+};
+
+void include_range(LinearFit& fit, const LinearLaunch& l) {
+    const Launch launch(l);
+    fit.k_heads.include(l.shape.k_heads);
+    fit.v_heads.include(l.shape.v_heads);
+    fit.batch.include(static_cast<double>(l.work.sequences));
+    fit.records.include(launch.demand.records_per_row);
+    fit.bytes.include(static_cast<double>(launch.traffic.total()));
 }
 
-void include_range(LinearFit& fit, const MeasuredRow& m) {
-    const LinearShape shape = shape_of(m.row);
-    const LinearWork work = work_of(m.row);
-    fit.k_heads.include(shape.k_heads);
-    fit.v_heads.include(shape.v_heads);
-    fit.batch.include(static_cast<double>(work.sequences));
-    fit.records.include(static_cast<double>(work.buffered_tokens) / static_cast<double>(work.sequences));
-    fit.bytes.include(static_cast<double>(linear_traffic(shape, fit.form, work).total()));
+bool in_range(const LinearFit& fit, const LinearLaunch& l, const Launch& launch) {
+    return fit.k_heads.contains(l.shape.k_heads) && fit.v_heads.contains(l.shape.v_heads) &&
+           fit.batch.contains(static_cast<double>(l.work.sequences)) &&
+           fit.records.contains(launch.demand.records_per_row) &&
+           fit.bytes.contains(static_cast<double>(launch.traffic.total()));
 }
 
 template <class Law>
-void fit_linear_law(const Profile& profile, const Rows& rows, double node_us, LinearFit& fit) {
+void fit_linear_law(const Profile& profile, const Rows& rows, double node_us, double read_gb_per_s,
+                    LinearFit& fit) {
     Rows seen;
     for (const MeasuredRow* m : rows) {
         if (!held_out(m->row)) seen.push_back(m);
@@ -94,15 +133,17 @@ void fit_linear_law(const Profile& profile, const Rows& rows, double node_us, Li
     require_rows<Law>(profile, fit.kernel, seen.size());
     std::vector<LinearDemand> demands;
     for (const MeasuredRow* m : seen) {
-        demands.push_back(demand_of(*m));
-        include_range(fit, *m);
+        const LinearLaunch launch = launch_of(m->row);
+        demands.push_back(Launch(launch).demand);
+        include_range(fit, launch);
     }
-    const Law law = fit_law<Law>(measured_us(seen), node_us,
-                                 [&](const Law& l, std::size_t i) { return l.time_us(demands[i]); });
+    const Law law = fit_law<Law>(measured_us(seen), node_us, [&](const Law& l, std::size_t i) {
+        return l.time_us(demands[i], read_gb_per_s);
+    });
     fit.law = law;
     std::vector<double> fitted, held;
     for (const MeasuredRow* m : rows) {
-        const double predicted = node_us + law.time_us(demand_of(*m));
+        const double predicted = node_us + law.time_us(Launch(launch_of(m->row)).demand, read_gb_per_s);
         (held_out(m->row) ? held : fitted).push_back(std::abs(predicted / *m->row.time_us - 1.0));
     }
     fit.fitted = summarise_errors(std::move(fitted));
@@ -120,7 +161,7 @@ std::vector<Group> linear_groups(const Profile& profile) {
     for (const MeasuredRow& m : profile.rows) {
         const ProfileRow& r = m.row;
         if (!is_linear(r) || !usable(r)) continue;
-        const LinearShape shape = shape_of(r);
+        const LinearShape shape = launch_of(r).shape;
         auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
             return g.fit.kernel == r.kernel && g.fit.matches(shape, *r.form);
         });
@@ -167,21 +208,17 @@ const LinearFit& ProfileFit::linear_fit(const LinearShape& s, Form form) const {
                     name(s.family), name(form), name(s.state), s.v_dim, s.k_dim)));
 }
 
-TimedSource ProfileFit::linear_time(const LinearShape& shape, Form form, const LinearWork& work) const {
-    return linear_time(linear_fit(shape, form), shape, work);
+TimedSource ProfileFit::linear_time(const LinearLaunch& launch) const {
+    return linear_time(linear_fit(launch.shape, launch.form), launch);
 }
 
-TimedSource ProfileFit::linear_time(const LinearFit& kernel, const LinearShape& shape,
-                                    const LinearWork& work) const {
-    KVSIM_CHECK(work.sequences > 0, "a launch of {} without rows", kernel.kernel);
-    const LinearTraffic traffic = linear_traffic(shape, kernel.form, work);
-    const LinearDemand demand = linear_demand(shape, traffic, work);
-    const double beyond_us = std::visit([&](const auto& law) { return law.time_us(demand); }, kernel.law);
-    const bool inside = kernel.k_heads.contains(shape.k_heads) && kernel.v_heads.contains(shape.v_heads) &&
-                        kernel.batch.contains(static_cast<double>(work.sequences)) &&
-                        kernel.records.contains(demand.records_per_row) &&
-                        kernel.bytes.contains(static_cast<double>(traffic.total()));
-    return {empty_node + time_from_us(beyond_us), inside ? Source::kFitted : Source::kExtrapolated};
+TimedSource ProfileFit::linear_time(const LinearFit& kernel, const LinearLaunch& l) const {
+    KVSIM_CHECK(l.work.sequences > 0, "a launch of {} without rows", kernel.kernel);
+    const Launch launch(l);
+    const double beyond_us = std::visit(
+        [&](const auto& law) { return law.time_us(launch.demand, read.law.gb_per_s); }, kernel.law);
+    return {empty_node + time_from_us(beyond_us),
+            in_range(kernel, l, launch) ? Source::kFitted : Source::kExtrapolated};
 }
 
 ProfileFit fit_profile(const Profile& profile) {
@@ -193,13 +230,14 @@ ProfileFit fit_profile(const Profile& profile) {
     const double node_us = to_us(fit.empty_node);
     fit.copy = fit_stream(profile, "stream_copy", node_us);
     fit.read = fit_stream(profile, "stream_read", node_us);
+    const double read_gb_per_s = fit.read.law.gb_per_s;
     for (Group& group : linear_groups(profile)) {
         switch (group.fit.form) {
             case Form::kRecurrent:
-                fit_linear_law<RecurrentLaw>(profile, group.rows, node_us, group.fit);
+                fit_linear_law<RecurrentLaw>(profile, group.rows, node_us, read_gb_per_s, group.fit);
                 break;
             case Form::kBuffered:
-                fit_linear_law<BufferedLaw>(profile, group.rows, node_us, group.fit);
+                fit_linear_law<BufferedLaw>(profile, group.rows, node_us, read_gb_per_s, group.fit);
                 break;
             default:
                 refuse(profile,

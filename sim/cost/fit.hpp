@@ -84,8 +84,8 @@ struct ProfileFit {
     // Throws ConfigError naming the profile when it has no such kernel.
     const LinearFit& linear_fit(const LinearShape& shape, Form form) const;
     // One launch, the empty node included. kExtrapolated outside the measured range, else kFitted.
-    TimedSource linear_time(const LinearShape& shape, Form form, const LinearWork& work) const;
-    TimedSource linear_time(const LinearFit& kernel, const LinearShape& shape, const LinearWork& work) const;
+    TimedSource linear_time(const LinearLaunch& launch) const;
+    TimedSource linear_time(const LinearFit& kernel, const LinearLaunch& launch) const;
 };
 
 // Fits every kernel of the profile, without its held-out rows. Throws ConfigError when a needed kernel is

@@ -1,8 +1,10 @@
 // fit.yaml, schema kvsim/fit/1: writer and strict reader of ProfileFit.
 #include <fmt/format.h>
 
+#include <array>
 #include <filesystem>
-#include <iterator>
+#include <string_view>
+#include <utility>
 
 #include "sim/config/yaml.hpp"
 #include "sim/cost/fit.hpp"
@@ -11,11 +13,23 @@ namespace kvsim {
 
 namespace {
 
-// ---- writer
-// ------------------------------------------------------------------------------------------------------ fmt
-// prints the shortest decimal that reads back as the same double.
+// The ranges of a kernel, by their keys.
+template <class Fit>  // LinearFit, const or not
+auto ranges_of(Fit& k) {
+    using Range = std::pair<std::string_view, decltype(&k.bytes)>;
+    return std::array<Range, 5>{{{"k_heads", &k.k_heads},
+                                 {"v_heads", &k.v_heads},
+                                 {"batch", &k.batch},
+                                 {"records_per_row", &k.records},
+                                 {"bytes", &k.bytes}}};
+}
+
+// ---- writer ----
+
+// Errors are for readers; all else is in fmt's shortest decimal that reads back as the same double.
 std::string text_of(const ErrorSummary& e) {
-    return fmt::format("{{rows: {}, median: {}, p90: {}, worst: {}}}", e.rows, e.median, e.p90, e.worst);
+    return fmt::format("{{rows: {}, median: {:.4g}, p90: {:.4g}, worst: {:.4g}}}", e.rows, e.median, e.p90,
+                       e.worst);
 }
 
 std::string text_of(const ValidRange& r) {
@@ -41,15 +55,13 @@ std::string text_of(const LinearFit& k) {
         " law:\n",
         k.kernel, name(k.family), name(k.form), name(k.state), k.k_dim, k.v_dim);
     text += std::visit([](const auto& law) { return text_of_law(law, "      "); }, k.law);
-    text += fmt::format(
-        "    range:\n      k_heads: {}\n      v_heads: {}\n      batch: {}\n      records_per_row: {}\n      "
-        "bytes: {}\n",
-        text_of(k.k_heads), text_of(k.v_heads), text_of(k.batch), text_of(k.records), text_of(k.bytes));
+    text += "    range:\n";
+    for (const auto& [key, range] : ranges_of(k)) text += fmt::format("      {}: {}\n", key, text_of(*range));
     return text + fmt::format("    fitted: {}\n    held_out: {}\n", text_of(k.fitted), text_of(k.held_out));
 }
 
-// ---- reader
-// ------------------------------------------------------------------------------------------------------
+// ---- reader ----
+
 constexpr RealRange kNonNegativeReal{.min = 0.0};
 
 ErrorSummary read_errors(const YamlCursor& c) {
@@ -102,11 +114,7 @@ LinearFit read_linear(const YamlCursor& c) {
             c.at("form").mistake(fmt::format("no law for form {}", name(k.form)));
     }
     const YamlCursor range = c.at("range");
-    k.k_heads = read_range(range.at("k_heads"));
-    k.v_heads = read_range(range.at("v_heads"));
-    k.batch = read_range(range.at("batch"));
-    k.records = read_range(range.at("records_per_row"));
-    k.bytes = read_range(range.at("bytes"));
+    for (const auto& [key, member] : ranges_of(k)) *member = read_range(range.at(key));
     k.fitted = read_errors(c.at("fitted"));
     k.held_out = read_errors(c.at("held_out"));
     return k;
@@ -120,7 +128,7 @@ std::string to_yaml(const ProfileFit& fit) {
         "|predicted/measured - 1|;\n"
         "# held_out: rows of batches 24, 48, 96, 192 and 384, which the fit never saw.\n"
         "schema: kvsim/fit/1\n";
-    text += fmt::format("empty_node_us: {}\n", to_us(fit.empty_node));
+    text += fmt::format("empty_node_us: {:.6f}\n", to_us(fit.empty_node));
     text += text_of("copy", fit.copy) + text_of("read", fit.read);
     text += fit.linear.empty() ? "linear: []\n" : "linear:\n";
     for (const LinearFit& k : fit.linear) text += text_of(k);

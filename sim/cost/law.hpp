@@ -1,15 +1,14 @@
-// The laws that are fitted: time of a launch as a function of what it asks of the memory. Pure arithmetic, no
+// The laws that are fitted: time of a launch as a function of what it asks of the GPU. Pure arithmetic, no
 // I/O.
 //
-// A launch of few blocks is bound by latency: the bytes in flight are all that it has, and they arrive
-// together (Little's law). A large one is bound by bandwidth. Between the two, t = node + soft_max(latency,
-// transfer). Microseconds inside.
+// Every law gives the time beyond the empty node, in microseconds. A launch of few blocks is bound by
+// latency: what it has in flight is all that there is, and arrives together (Little's law). A large one is
+// bound by bandwidth, or by the blocks that fit on the chip at once.
 #pragma once
 
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <span>
 #include <string_view>
 
 #include "kernels/traffic_linear.hpp"
@@ -29,7 +28,93 @@ inline double transfer_us(double bytes, double gb_per_s) {
     return bytes / (gb_per_s * 1e3);
 }
 
-// One parameter of a law: its name in fit.yaml, where it lives, and the bounds that physics sets.
+// Copy and read of a contiguous buffer.
+struct StreamLaw {
+    double latency_us = 0.0;
+    double serial = 0.0;
+    double gb_per_s = 0.0;  // of a buffer without end
+
+    double time_us(double bytes) const { return soft_max(latency_us, transfer_us(bytes, gb_per_s), serial); }
+};
+
+// One launch of a linear-attention kernel.
+struct LinearLaunch {
+    LinearShape shape;
+    Form form = Form::kRecurrent;
+    LinearWork work;
+};
+
+// What such a launch asks for. Bytes; a head is one value head of one row.
+struct LinearDemand {
+    double read = 0.0;   // state, records, and q, k, v of the new tokens
+    double write = 0.0;  // state, record, output
+    double heads = 0.0;
+    double records_per_row = 0.0;  // read, mean over rows
+    double flush_rows = 0.0;
+    double flush_share = 0.0;  // of all rows
+    double row_state = 0.0;    // state of one row
+};
+
+inline LinearDemand linear_demand(const LinearLaunch& l, const LinearTraffic& t) {
+    const auto rows = static_cast<double>(l.work.sequences);
+    LinearDemand d;
+    d.read = static_cast<double>(t.read());
+    d.write = static_cast<double>(t.write());
+    d.heads = rows * l.shape.v_heads;
+    d.records_per_row = static_cast<double>(l.work.buffered_tokens) / rows;
+    d.flush_rows = static_cast<double>(l.work.flushes);
+    d.flush_share = d.flush_rows / rows;
+    d.row_state = static_cast<double>(state_bytes(l.shape));
+    return d;
+}
+
+// Reads run at the rate of the read probe; what writes cost beside them is the kernel's own.
+struct RecurrentLaw {
+    double latency_us = 0.0;
+    double serial = 0.0;
+    double write_gb_per_s = 0.0;
+
+    double time_us(const LinearDemand& d, double read_gb_per_s) const {
+        const double transfer = transfer_us(d.read, read_gb_per_s) + transfer_us(d.write, write_gb_per_s);
+        return soft_max(latency_us, transfer, serial);
+    }
+};
+
+// last block + soft_max(transfer, occupancy) + turns + bunching:
+//   last block  from first byte to end. Each record adds a dependent step; where rows flush, a second one,
+//               which folds it (and the new token's) into the state
+//   transfer    reads at the rate of the read probe, writes at the kernel's own
+//   occupancy   the same steps of all blocks, over the heads that are in flight at once; a fold takes longer
+//               while a full chip of blocks does the same
+//   turns       states written among rows that only read: the memory turns between reads and writes
+//   bunching    rows that flush lie at random among the others, and what they add where they bunch is not
+//               hidden: one standard deviation of a binomial count, times the write of one state
+struct BufferedLaw {
+    double latency_us = 0.0;
+    double record_us = 0.0;
+    double fold_us = 0.0;       // per record, last block
+    double full_fold_us = 0.0;  // per record, on a full chip
+    double heads_in_flight = 0.0;
+    double write_gb_per_s = 0.0;
+    double turn_gb_per_s = 0.0;
+    double serial = 0.0;
+
+    double time_us(const LinearDemand& d, double read_gb_per_s) const {
+        const double folds = d.records_per_row + 1.0;
+        const double plain_block = latency_us + record_us * d.records_per_row;
+        const double last_block = plain_block + (d.flush_rows > 0.0 ? fold_us * folds : 0.0);
+        const double transfer = transfer_us(d.read, read_gb_per_s) + transfer_us(d.write, write_gb_per_s);
+        const double occupancy =
+            d.heads / heads_in_flight * (plain_block + d.flush_share * full_fold_us * folds);
+        const double plain_share = 1.0 - d.flush_share;
+        const double turns = transfer_us(d.flush_rows * plain_share * d.row_state, turn_gb_per_s);
+        const double bunching =
+            std::sqrt(d.flush_rows * plain_share) * transfer_us(d.row_state, write_gb_per_s);
+        return last_block + soft_max(transfer, occupancy, serial) + turns + bunching;
+    }
+};
+
+// One parameter of a law: its name in fit.yaml, where it lives, and its bounds.
 template <class Law>
 struct LawParameter {
     std::string_view name;
@@ -37,121 +122,40 @@ struct LawParameter {
     BoundedParameter bounds;
 };
 
-// Copy and read of a contiguous buffer.
-struct StreamLaw {
-    double latency_us = 0.0;
-    double serial = 0.0;
-    double gb_per_s = 0.0;  // of a buffer without end
+// Bounds: latencies from a tenth of a microsecond, below which no kernel ends; rates up to what no memory of
+// today reaches, so that a fit that needs more is caught by the physics check against its device.
+inline constexpr BoundedParameter kLatencyBounds{2.0, 0.1, 50.0};
+inline constexpr BoundedParameter kRateBounds{1e3, 10.0, 2e4};
+inline constexpr BoundedParameter kSerialBounds{0.1, 1e-3, 1.0};
+inline constexpr BoundedParameter kStepBounds{0.1, 1e-4, 5.0};
 
-    // Beyond the empty node.
-    double time_us(double bytes) const { return soft_max(latency_us, transfer_us(bytes, gb_per_s), serial); }
-};
-
-// What a launch of a linear layer asks for, in bytes and FLOP.
-struct LinearDemand {
-    double read = 0.0;             // state, and q, k, v of the new tokens
-    double write = 0.0;            // state, record, output
-    double ring = 0.0;             // records read
-    double records_per_row = 0.0;  // mean over rows
-    double flush_flops = 0.0;      // rank-m updates
-    bool flushes = false;
-};
-
-inline LinearDemand linear_demand(const LinearShape& s, const LinearTraffic& t, const LinearWork& w) {
-    LinearDemand d;
-    d.read = static_cast<double>(t.state_read + t.io_read);
-    d.write = static_cast<double>(t.write());
-    d.ring = static_cast<double>(t.buffer_read);
-    d.records_per_row = static_cast<double>(w.buffered_tokens) / static_cast<double>(w.sequences);
-    d.flush_flops = 2.0 * static_cast<double>(state_elements(s)) * static_cast<double>(w.flushes) *
-                    (d.records_per_row + 1.0);
-    d.flushes = w.flushes > 0;
-    return d;
-}
-
-// Reads and writes alternate on the same bytes, so one rate serves both.
-struct RecurrentLaw {
-    double latency_us = 0.0;
-    double serial = 0.0;
-    double gb_per_s = 0.0;
-
-    double time_us(const LinearDemand& d) const {
-        return soft_max(latency_us, transfer_us(d.read + d.write, gb_per_s), serial);
-    }
-};
-
-// The ring is read in steps that depend on each other, so each record adds latency as well as bytes. A block
-// whose row flushes lasts longer than its neighbours and is waited for: flush_us, once per launch, however
-// many rows flush.
-struct BufferedLaw {
-    double latency_us = 0.0;
-    double serial = 0.0;
-    double read_gb_per_s = 0.0;
-    double write_gb_per_s = 0.0;
-    double ring_gb_per_s = 0.0;
-    double record_us = 0.0;
-    double flush_us = 0.0;
-    double flush_gflop_per_s = 0.0;
-
-    double time_us(const LinearDemand& d) const {
-        const double latency = latency_us + record_us * d.records_per_row + (d.flushes ? flush_us : 0.0);
-        const double transfer = transfer_us(d.read, read_gb_per_s) + transfer_us(d.write, write_gb_per_s) +
-                                transfer_us(d.ring, ring_gb_per_s) +
-                                transfer_us(d.flush_flops, flush_gflop_per_s);
-        return soft_max(latency, transfer, serial);
-    }
-};
-
-// Bounds: latencies from a tenth of a microsecond, below which no kernel ends, to that of a launch which is
-// wholly serial; rates up to what no memory of today reaches, so that a fit that needs more is caught by the
-// physics check of its device.
 template <class Law>
 inline constexpr int kLawParameters = 0;
 
 template <>
 inline constexpr std::array kLawParameters<StreamLaw>{
-    LawParameter<StreamLaw>{"latency_us", &StreamLaw::latency_us, {2.0, 0.1, 50.0}},
-    LawParameter<StreamLaw>{"serial", &StreamLaw::serial, {0.5, 1e-3, 1.0}},
-    LawParameter<StreamLaw>{"gb_per_s", &StreamLaw::gb_per_s, {1e3, 10.0, 2e4}},
+    LawParameter<StreamLaw>{"latency_us", &StreamLaw::latency_us, kLatencyBounds},
+    LawParameter<StreamLaw>{"serial", &StreamLaw::serial, kSerialBounds},
+    LawParameter<StreamLaw>{"gb_per_s", &StreamLaw::gb_per_s, kRateBounds},
 };
 
 template <>
 inline constexpr std::array kLawParameters<RecurrentLaw>{
-    LawParameter<RecurrentLaw>{"latency_us", &RecurrentLaw::latency_us, {2.0, 0.1, 50.0}},
-    LawParameter<RecurrentLaw>{"serial", &RecurrentLaw::serial, {0.5, 1e-3, 1.0}},
-    LawParameter<RecurrentLaw>{"gb_per_s", &RecurrentLaw::gb_per_s, {1e3, 10.0, 2e4}},
+    LawParameter<RecurrentLaw>{"latency_us", &RecurrentLaw::latency_us, kLatencyBounds},
+    LawParameter<RecurrentLaw>{"serial", &RecurrentLaw::serial, kSerialBounds},
+    LawParameter<RecurrentLaw>{"write_gb_per_s", &RecurrentLaw::write_gb_per_s, kRateBounds},
 };
 
 template <>
 inline constexpr std::array kLawParameters<BufferedLaw>{
-    LawParameter<BufferedLaw>{"latency_us", &BufferedLaw::latency_us, {2.0, 0.1, 50.0}},
-    LawParameter<BufferedLaw>{"serial", &BufferedLaw::serial, {0.5, 1e-3, 1.0}},
-    LawParameter<BufferedLaw>{"read_gb_per_s", &BufferedLaw::read_gb_per_s, {1e3, 10.0, 2e4}},
-    LawParameter<BufferedLaw>{"write_gb_per_s", &BufferedLaw::write_gb_per_s, {1e3, 10.0, 2e4}},
-    LawParameter<BufferedLaw>{"ring_gb_per_s", &BufferedLaw::ring_gb_per_s, {1e3, 10.0, 2e4}},
-    LawParameter<BufferedLaw>{"record_us", &BufferedLaw::record_us, {0.02, 1e-4, 5.0}},
-    LawParameter<BufferedLaw>{"flush_us", &BufferedLaw::flush_us, {1.0, 1e-3, 50.0}},
-    LawParameter<BufferedLaw>{"flush_gflop_per_s", &BufferedLaw::flush_gflop_per_s, {2e4, 100.0, 1e6}},
+    LawParameter<BufferedLaw>{"latency_us", &BufferedLaw::latency_us, kLatencyBounds},
+    LawParameter<BufferedLaw>{"record_us", &BufferedLaw::record_us, kStepBounds},
+    LawParameter<BufferedLaw>{"fold_us", &BufferedLaw::fold_us, kStepBounds},
+    LawParameter<BufferedLaw>{"full_fold_us", &BufferedLaw::full_fold_us, kStepBounds},
+    LawParameter<BufferedLaw>{"heads_in_flight", &BufferedLaw::heads_in_flight, {200.0, 1.0, 1e5}},
+    LawParameter<BufferedLaw>{"write_gb_per_s", &BufferedLaw::write_gb_per_s, kRateBounds},
+    LawParameter<BufferedLaw>{"turn_gb_per_s", &BufferedLaw::turn_gb_per_s, {5e3, 10.0, 1e6}},
+    LawParameter<BufferedLaw>{"serial", &BufferedLaw::serial, kSerialBounds},
 };
-
-// Fits a law to measured times beyond the empty node: least squares of the logarithm of the ratio.
-// predict(law, i) is the law's time of row i.
-template <class Law, class Predict>
-Law fit_law(std::span<const double> measured_us, double node_us, Predict predict) {
-    constexpr auto& table = kLawParameters<Law>;
-    std::array<BoundedParameter, table.size()> bounds;
-    for (std::size_t i = 0; i < table.size(); ++i) bounds[i] = table[i].bounds;
-    const auto to_law = [](std::span<const double> p) {
-        Law law;
-        for (std::size_t i = 0; i < table.size(); ++i) law.*(table[i].member) = p[i];
-        return law;
-    };
-    return to_law(
-        least_squares(bounds, measured_us.size(), [&](std::span<const double> p, std::span<double> r) {
-            const Law law = to_law(p);
-            for (std::size_t i = 0; i < r.size(); ++i)
-                r[i] = std::log((node_us + predict(law, i)) / measured_us[i]);
-        }));
-}
 
 }  // namespace kvsim

@@ -134,16 +134,26 @@ class FileReader {
         require_above(r.v_dim, "v_dim", std::int64_t{0}, line);
         require_above(r.batch, "batch", std::int64_t{0}, line);
         require_above(r.tokens, "tokens", std::int64_t{0}, line);
-        if (r.form == Form::kBuffered || r.form == Form::kVerifyBuffered) {
-            require_above(r.buffered_tokens, "buffered_tokens", std::int64_t{-1}, line);
-            require_above(r.flush_rows, "flush_rows", std::int64_t{-1}, line);
-            if (r.flush_rows && r.batch && *r.flush_rows > *r.batch) {
-                note(line, "flush_rows",
-                     fmt::format("expected at most batch = {}, got {}", *r.batch, *r.flush_rows));
-            }
-        }
+        if (r.form == Form::kBuffered || r.form == Form::kVerifyBuffered) check_ring(r, line);
         if (r.verified != true)
             note(line, "verified", "expected true: a time without a verified output counts for nothing");
+    }
+
+    void check_ring(const ProfileRow& r, int line) {
+        require_above(r.buffer_length, "buffer_length", std::int64_t{0}, line);
+        require_above(r.buffered_tokens, "buffered_tokens", std::int64_t{-1}, line);
+        require_above(r.flush_rows, "flush_rows", std::int64_t{-1}, line);
+        if (!r.batch || *r.batch <= 0) return;
+        if (r.flush_rows && *r.flush_rows > *r.batch) {
+            note(line, "flush_rows",
+                 fmt::format("expected at most batch = {}, got {}", *r.batch, *r.flush_rows));
+        }
+        // Every row has room for the record that it appends.
+        if (r.buffered_tokens && r.buffer_length && *r.buffered_tokens > *r.batch * (*r.buffer_length - 1)) {
+            note(line, "buffered_tokens",
+                 fmt::format("expected at most {} rows x {} records, got {}", *r.batch, *r.buffer_length - 1,
+                             *r.buffered_tokens));
+        }
     }
 
     std::string file_;
@@ -187,20 +197,20 @@ bool is_linear(const ProfileRow& row) {
     return std::find(kProbes.begin(), kProbes.end(), row.kernel) == kProbes.end();
 }
 
-LinearShape shape_of(const ProfileRow& r) {
-    KVSIM_CHECK(r.family && r.k_heads && r.v_heads && r.k_dim && r.v_dim && r.state_dtype, "{}: no shape",
-                r.kernel);
-    return {*r.family,
-            static_cast<int>(*r.k_heads),
-            static_cast<int>(*r.v_heads),
-            static_cast<int>(*r.k_dim),
-            static_cast<int>(*r.v_dim),
-            *r.state_dtype};
-}
-
-LinearWork work_of(const ProfileRow& r) {
-    KVSIM_CHECK(r.batch && r.tokens, "{}: no work", r.kernel);
-    return {*r.batch, *r.batch * *r.tokens, r.buffered_tokens.value_or(0), r.flush_rows.value_or(0)};
+LinearLaunch launch_of(const ProfileRow& r) {
+    KVSIM_CHECK(r.family && r.form && r.k_heads && r.v_heads && r.k_dim && r.v_dim && r.state_dtype &&
+                    r.batch && r.tokens,
+                "{}: an incomplete row", r.kernel);
+    LinearLaunch l;
+    l.shape = {*r.family,
+               static_cast<int>(*r.k_heads),
+               static_cast<int>(*r.v_heads),
+               static_cast<int>(*r.k_dim),
+               static_cast<int>(*r.v_dim),
+               *r.state_dtype};
+    l.form = *r.form;
+    l.work = {*r.batch, *r.batch * *r.tokens, r.buffered_tokens.value_or(0), r.flush_rows.value_or(0)};
+    return l;
 }
 
 }  // namespace kvsim

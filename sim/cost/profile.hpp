@@ -13,7 +13,7 @@
 
 #include "kernels/profile_columns.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/units.hpp"
+#include "sim/cost/law.hpp"
 
 namespace kvsim {
 
@@ -49,9 +49,7 @@ bool held_out(const ProfileRow& row);
 bool usable(const ProfileRow& row);
 bool is_linear(const ProfileRow& row);
 
-// The shape and the work of a linear kernel's row; its required cells are there once the profile has been
-// read.
-LinearShape shape_of(const ProfileRow& row);
-LinearWork work_of(const ProfileRow& row);
+// What a linear kernel's row launched; its required cells are there once the profile has been read.
+LinearLaunch launch_of(const ProfileRow& row);
 
 }  // namespace kvsim

@@ -56,7 +56,7 @@ struct StepCost::Impl {
         const LinearShape& shape = walk.linear_layer();
         const LinearFit* kernel = kernels[static_cast<std::size_t>(op.form)];
         if (kernel == nullptr) kernel = &fit.linear_fit(shape, op.form);  // says what is missing
-        const TimedSource timed = fit.linear_time(*kernel, shape, *op.linear);
+        const TimedSource timed = fit.linear_time(*kernel, {shape, op.form, *op.linear});
         const double least_us = std::max(bytes / peak_bytes_per_us, compute_us);
         if (to_us(timed.time) < least_us) {
             refuse(

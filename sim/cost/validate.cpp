@@ -12,7 +12,7 @@ namespace {
 
 Time predict(const ProfileFit& fit, const ProfileRow& r) {
     if (r.kernel == "empty") return fit.empty_node;
-    if (is_linear(r)) return fit.linear_time(shape_of(r), *r.form, work_of(r)).time;
+    if (is_linear(r)) return fit.linear_time(launch_of(r)).time;
     const StreamFit& stream = r.kernel == "stream_copy" ? fit.copy : fit.read;
     return fit.empty_node + time_from_us(stream.law.time_us(static_cast<double>(*r.bytes)));
 }

@@ -10,8 +10,8 @@ namespace kvsim::testing {
 inline constexpr double kNodeUs = 0.53;
 inline constexpr StreamLaw kCopyLaw{1.7, 0.6, 4231.0};
 inline constexpr StreamLaw kReadLaw{1.5, 0.5, 4386.0};
-inline constexpr RecurrentLaw kRecurrentLaw{2.6, 0.8, 4150.0};
-inline constexpr BufferedLaw kBufferedLaw{2.4, 0.7, 4300.0, 3600.0, 2800.0, 0.06, 2.2, 24e3};
+inline constexpr RecurrentLaw kRecurrentLaw{2.6, 0.8, 3400.0};
+inline constexpr BufferedLaw kBufferedLaw{2.2, 0.05, 0.1, 0.2, 200.0, 3200.0, 7000.0, 0.05};
 inline constexpr std::int64_t kFittedBatches[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
 inline constexpr std::int64_t kHeldOutBatches[] = {24, 48, 96, 192, 384};
 
@@ -29,7 +29,7 @@ inline ProfileRow probe_row(const char* kernel, std::int64_t bytes, double us) {
 }
 
 inline ProfileRow linear_row(Form form, int v_heads, std::int64_t batch, std::int64_t fill,
-                             std::int64_t flush_rows) {
+                             std::int64_t flush_rows, int ring_capacity = 16) {
     ProfileRow r;
     r.kernel = form == Form::kRecurrent ? "linear_recurrent" : "linear_buffered";
     const LinearShape s = gdn(v_heads);
@@ -45,18 +45,20 @@ inline ProfileRow linear_row(Form form, int v_heads, std::int64_t batch, std::in
     r.l2 = L2State::kCold;
     r.verified = true;
     if (form == Form::kBuffered) {
-        r.buffer_length = 16;
+        r.buffer_length = ring_capacity;
         r.fill = fill;
         r.buffered_tokens = batch * fill;
         r.flush_rows = flush_rows;
     }
-    const LinearWork w = work_of(r);
-    const LinearDemand d = linear_demand(s, linear_traffic(s, form, w), w);
-    r.time_us = kNodeUs + (form == Form::kRecurrent ? kRecurrentLaw.time_us(d) : kBufferedLaw.time_us(d));
+    const LinearLaunch l = launch_of(r);
+    const LinearDemand d = linear_demand(l, linear_traffic(s, form, l.work));
+    r.time_us = kNodeUs + (form == Form::kRecurrent ? kRecurrentLaw.time_us(d, kReadLaw.gb_per_s)
+                                                    : kBufferedLaw.time_us(d, kReadLaw.gb_per_s));
     return r;
 }
 
-// Every batch of the grid, both head counts, every fill, and flushes of one row, a quarter and all.
+// Every batch of the grid, both head counts, every fill, and flushes of one row, a quarter and all; some
+// longer rings.
 inline Profile synthetic_profile() {
     Profile p{"synthetic", {}};
     const auto add = [&](ProfileRow r) {
@@ -79,7 +81,15 @@ inline Profile synthetic_profile() {
             }
         }
     };
-    for (const std::int64_t batch : kFittedBatches) add_batch(batch);
+    for (const std::int64_t batch : kFittedBatches) {
+        add_batch(batch);
+        for (const int capacity : {4, 64, 128}) {
+            for (const std::int64_t fill : {0, capacity - 1}) {
+                add(linear_row(Form::kBuffered, 32, batch, fill, 0, capacity));
+                add(linear_row(Form::kBuffered, 32, batch, fill, batch, capacity));
+            }
+        }
+    }
     for (const std::int64_t batch : kHeldOutBatches) add_batch(batch);
     return p;
 }

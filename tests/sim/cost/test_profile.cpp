@@ -49,8 +49,10 @@ TEST_CASE("a profile reads back what a row says", "[profile]") {
     CHECK(p.rows[0].place.file == folder + "/linear_buffered.csv");
     CHECK(p.rows[0].place.line == 2);
     CHECK(line(p.rows[0].row) == line(kRow));
-    CHECK(shape_of(p.rows[0].row) == gdn(32));
-    const LinearWork w = work_of(p.rows[0].row);
+    const LinearLaunch launch = launch_of(p.rows[0].row);
+    CHECK(launch.shape == gdn(32));
+    CHECK(launch.form == Form::kBuffered);
+    const LinearWork& w = launch.work;
     CHECK(w.sequences == 8);
     CHECK(w.new_tokens == 8);
     CHECK(w.buffered_tokens == 40);
@@ -78,35 +80,47 @@ TEST_CASE("columns count by name, and must be exactly the known ones", "[profile
                       ContainsSubstring("measured rows"));
 }
 
-TEST_CASE("bad cells are refused with line and column, all at once", "[profile]") {
-    const auto spoilt = [](auto change) {
-        ProfileRow r = kRow;
-        change(r);
-        return line(r) + "\n";
+TEST_CASE("bad rows are refused with line and column, all at once", "[profile]") {
+    struct Spoilt {
+        void (*change)(ProfileRow&);
+        const char* column;  // that must be complained about
+    };
+    const Spoilt spoilt[] = {
+        {[](ProfileRow& r) { r.batch = -1; }, "batch"},
+        {[](ProfileRow& r) { r.time_us.reset(); }, "time_us"},
+        {[](ProfileRow& r) { r.time_us = 0.0; }, "time_us"},
+        {[](ProfileRow& r) { r.verified = false; }, "verified"},
+        {[](ProfileRow& r) { r.verified.reset(); }, "verified"},
+        {[](ProfileRow& r) { r.v_heads.reset(); }, "v_heads"},
+        {[](ProfileRow& r) { r.l2.reset(); }, "l2"},
+        {[](ProfileRow& r) { r.flush_rows = 9; }, "flush_rows"},  // of a batch of 8
+        {[](ProfileRow& r) { r.buffered_tokens.reset(); }, "buffered_tokens"},
+        {[](ProfileRow& r) { r.buffered_tokens = 8 * 16; }, "buffered_tokens"},  // no room for the new record
+        {[](ProfileRow& r) { r.buffer_length.reset(); }, "buffer_length"},
     };
     std::string text = header() + "\n" + line(kRow) + "\n";
-    text += spoilt([](ProfileRow& r) { r.batch = -1; });               // line 3
-    text += spoilt([](ProfileRow& r) { r.time_us.reset(); });          // 4
-    text += spoilt([](ProfileRow& r) { r.time_us = 0.0; });            // 5
-    text += spoilt([](ProfileRow& r) { r.verified = false; });         // 6
-    text += spoilt([](ProfileRow& r) { r.flush_rows = 9; });           // 7: more than the batch of 8
-    text += spoilt([](ProfileRow& r) { r.buffered_tokens.reset(); });  // 8
-    text += "1,2,3\n";                                                 // 9
-    std::string nan = line(kRow);
-    nan.replace(nan.find("fp32"), 4, "fp23");
-    text += nan + "\n";  // 10
-    try {
-        load_profile(folder_with("bad_cells", text));
-        FAIL("read without a complaint");
-    } catch (const ConfigError& e) {
-        const auto& mistakes = e.mistakes();
-        std::vector<std::pair<int, std::string>> places;
-        for (const Mistake& m : mistakes) places.emplace_back(m.place.line, m.path);
-        const std::vector<std::pair<int, std::string>> expected{
-            {3, "batch"},      {3, "flush_rows"},      {4, "time_us"}, {5, "time_us"},     {6, "verified"},
-            {7, "flush_rows"}, {8, "buffered_tokens"}, {9, ""},        {10, "state_dtype"}};
-        CHECK(places == expected);
+    std::vector<std::pair<int, std::string>> expected;
+    int number = 3;
+    for (const Spoilt& s : spoilt) {
+        ProfileRow row = kRow;
+        s.change(row);
+        text.append(line(row)).push_back('\n');
+        expected.emplace_back(number++, s.column);
     }
+    text += "1,2,3\n";
+    expected.emplace_back(number++, "");
+    std::string misspelt = line(kRow);
+    misspelt.replace(misspelt.find("fp32"), 4, "fp23");
+    text += misspelt;
+    expected.emplace_back(number, "state_dtype");
+
+    std::vector<std::pair<int, std::string>> places;
+    try {
+        load_profile(folder_with("bad_rows", text));
+    } catch (const ConfigError& e) {
+        for (const Mistake& m : e.mistakes()) places.emplace_back(m.place.line, m.path);
+    }
+    CHECK(places == expected);
 }
 
 TEST_CASE("an absent folder is a mistake with its name", "[profile]") {

@@ -223,7 +223,7 @@ TEST_CASE("decode of linear attention takes the time of its fit", "[step_cost]")
     const LinearWork work{128, 128, 128 * 7, 8};
     StepShape s = decode(Form::kBuffered, 128, 100, 128 * 7, 8);
     const StepPrice price = step_cost(qwen35_35b_a3b()).price(s);
-    const TimedSource one = fit.linear_time(gdn(32), Form::kBuffered, work);
+    const TimedSource one = fit.linear_time({gdn(32), Form::kBuffered, work});
     CHECK(price.linear_time == one.time * 30);
     CHECK(price.time_by_source[static_cast<std::size_t>(Source::kFitted)] == one.time * 30);
     // Beyond the measured batch the same kernel is extrapolated, and said to be.
@@ -270,7 +270,7 @@ TEST_CASE("a profile that claims the impossible is refused by name", "[step_cost
     CHECK_THROWS_WITH(StepCost(qwen35_4b(), h200(), fast, StateFormat::kFp32),
                       ContainsSubstring("synthetic") && ContainsSubstring("copy bandwidth"));
     ProfileFit kernel = synthetic_fit();
-    std::get<RecurrentLaw>(kernel.linear[0].law).gb_per_s = 9000.0;
+    kernel.read.law.gb_per_s = 9000.0;
     const StepCost cost(qwen35_4b(), h200(), kernel, StateFormat::kFp32);
     CHECK_THROWS_WITH(cost.price(decode(Form::kRecurrent, 256, 10)),
                       ContainsSubstring("synthetic") && ContainsSubstring("linear_recurrent") &&
