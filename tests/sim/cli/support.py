@@ -42,6 +42,14 @@ LATENCY_US = 2.0
 SERIAL = 0.5
 BYTES_PER_US = 4e6
 
+# Its buffered kernel (the law of sim/cost/law.hpp): microseconds per record read and folded, alone and on a full chip;
+# heads in flight at once; states written among rows that only read.
+RECORD_US = 0.05
+FOLD_US = 0.1
+FULL_FOLD_US = 0.2
+HEADS_IN_FLIGHT = 200
+TURN_BYTES_PER_US = 8e6
+
 # Qwen3.5-35B-A3B, per layer, request and token (facts of the model: 16 key and 32 value heads of 128 channels).
 STATE_BYTES = 32 * 128 * 128 * 4
 RECORD_BYTES = 2 * 32 * 128 + 2 * 16 * 128 + 4 * 32
@@ -49,11 +57,26 @@ TOKEN_BYTES = 2 * (2 * 16 * 128 + 32 * 128) + 2 * 2 * 32 + 2 * 32 * 128  # q, k,
 LINEAR_LAYERS = 30
 
 
+def soft_max(a, b):
+    return 0.5 * (a + b + math.sqrt((a - b) ** 2 + 4 * SERIAL * a * b))
+
+
 def launch_us(size):
     """Time of a launch that moves `size` bytes on the made-up GPU."""
-    transfer = size / BYTES_PER_US
-    return NODE_US + 0.5 * (LATENCY_US + transfer
-                            + math.sqrt((LATENCY_US - transfer) ** 2 + 4 * SERIAL * LATENCY_US * transfer))
+    return NODE_US + soft_max(LATENCY_US, size / BYTES_PER_US)
+
+
+def buffered_us(batch, buffered_tokens, flush_rows):
+    """Time of a launch of its buffered kernel."""
+    records = buffered_tokens / batch
+    flush_share = flush_rows / batch
+    block = LATENCY_US + RECORD_US * records
+    fold = FOLD_US * (records + 1) if flush_rows else 0
+    occupancy = batch * 32 / HEADS_IN_FLIGHT * (block + flush_share * FULL_FOLD_US * (records + 1))
+    transfer = buffered_bytes(batch, buffered_tokens, flush_rows) / BYTES_PER_US
+    turns = flush_rows * (1 - flush_share) * STATE_BYTES / TURN_BYTES_PER_US
+    bunching = math.sqrt(flush_rows * (1 - flush_share)) * STATE_BYTES / BYTES_PER_US
+    return NODE_US + block + fold + soft_max(transfer, occupancy) + turns + bunching
 
 
 def recurrent_bytes(batch):
@@ -86,8 +109,8 @@ def write_profile(folder):
                                for b in batches])
     write("linear_buffered",
           [{**layer, "form": "buffered", "batch": b, "buffer_length": m, "fill": fill, "buffered_tokens": b * fill,
-            "flush_rows": flush, "time_us": launch_us(buffered_bytes(b, b * fill, flush))}
-           for b in batches for m, fills in ((16, range(16)), (64, (0, 31, 63))) for fill in fills for flush in (0, b)])
+            "flush_rows": flush, "time_us": buffered_us(b, b * fill, flush)}
+           for b in batches for m, fills in ((16, range(16)), (64, (0, 31, 63))) for fill in fills for flush in sorted({0, (b + 3) // 4, b})])
 
 
 class CliTest(unittest.TestCase):
