@@ -56,7 +56,17 @@ std::vector<Case> buffered_cases(const LinearSweep& sweep, const Case& base) {
         add_once(cases, c);
     }
     for (const FlushRowsSpec& spec : sweep.mixed_flush_rows) {
-        c.flush_rows = spec.of_batch ? base.batch / spec.count : spec.count;
+        switch (spec.kind) {
+            case FlushRowsSpec::Kind::kCount:
+                c.flush_rows = spec.n;
+                break;
+            case FlushRowsSpec::Kind::kBatchShare:
+                c.flush_rows = base.batch / spec.n;
+                break;
+            case FlushRowsSpec::Kind::kSteady:
+                c.flush_rows = base.batch / base.buffer_length;
+                break;
+        }
         if (c.flush_rows < 1 || c.flush_rows > base.batch) continue;
         // With no row left over for another phase, all rows share one.
         c.fill = c.flush_rows == base.batch ? std::optional(base.buffer_length - 1) : std::nullopt;
@@ -101,7 +111,12 @@ std::vector<FlushRowsSpec> read_flush_rows(const YamlCursor& list) {
         const std::string text = item.string();
         if (text.empty()) continue;  // no scalar: noted
         if (!is_word(text)) {
-            specs.push_back({false, item.small_integer({.min = 1, .max = kMaxBatch}, 1)});
+            specs.push_back(
+                {FlushRowsSpec::Kind::kCount, item.small_integer({.min = 1, .max = kMaxBatch}, 1)});
+            continue;
+        }
+        if (text == "B/C") {
+            specs.push_back({FlushRowsSpec::Kind::kSteady, 1});
             continue;
         }
         int divisor = text == "B" ? 1 : 0;
@@ -109,8 +124,9 @@ std::vector<FlushRowsSpec> read_flush_rows(const YamlCursor& list) {
             const auto [stop, error] = std::from_chars(text.data() + 2, text.data() + text.size(), divisor);
             if (error != std::errc{} || stop != text.data() + text.size()) divisor = 0;
         }
-        if (divisor < 1) item.mistake(fmt::format("expected a number of rows, B or B/n, got `{}`", text));
-        specs.push_back({true, std::max(1, divisor)});
+        if (divisor < 1)
+            item.mistake(fmt::format("expected a number of rows, B, B/n or B/C, got `{}`", text));
+        specs.push_back({FlushRowsSpec::Kind::kBatchShare, std::max(1, divisor)});
     }
     return specs;
 }

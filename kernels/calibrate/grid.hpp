@@ -20,10 +20,11 @@ struct FillSpec {
     int fill = 0;
 };
 
-// Rows that flush in a mixed launch: `count`, or batch / `count`.
+// Rows that flush in a mixed launch.
 struct FlushRowsSpec {
-    bool of_batch = false;
-    int count = 1;
+    enum class Kind : std::uint8_t { kCount, kBatchShare, kSteady };  // n; B/n; B/C, as servers run them
+    Kind kind = Kind::kCount;
+    int n = 1;
 };
 
 // One entry of the list `linear`: the product of its lists.

@@ -54,7 +54,10 @@ TEST_CASE("h200.yaml gives the number of rows that its lists say") {
     // 4 and 8 (B/4 = 1, 2); 1, 2, B/4 at 16, 24, 32 (B/16 = 1, 1, 2); 1, 2, B/16, B/4 from 48.
     const int mixed = 0 + 1 + 2 + 2 + 3 * 3 + 8 * 4;
     // Other rings: at capacity 2 the fills 0, (2-1)/2 = 0 and 1 are two; else three; and one flush.
-    const int other = 5 * (2 + 1) + 6 * 5 * (3 + 1);
+    // B/C rows flush: at batches 8, 32, 128, 256 for 2, 4, 8; not at 8 for 24 and 32; at 128 and 256 for 64
+    // and 128.
+    const int steady = 3 * 4 + 2 * 3 + 2 * 2;
+    const int other = 5 * (2 + 1) + 6 * 5 * (3 + 1) + steady;
     CHECK(count(cases, Kernel::kLinearBuffered) == 2 * (15 * (16 + 5) + mixed) + other);
 }
 
