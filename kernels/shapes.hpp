@@ -81,6 +81,7 @@ struct LinearWork {
     std::int64_t new_tokens = 0;       // decode: == sequences; verify: sequences x T
     std::int64_t buffered_tokens = 0;  // sum over rows of the records that are read (fill before the step)
     std::int64_t flushes = 0;          // rows that write their state back (buffered forms)
+    std::int64_t flushed_tokens = 0;   // records that these fold into it, the new tokens' included
 };
 
 }  // namespace kvsim

@@ -107,11 +107,7 @@ constexpr LinearTraffic linear_traffic(const LinearShape& s, Form form, const Li
             t.buffer_read = w.buffered_tokens * b;
             t.buffer_write = w.new_tokens * b;
             t.flops = w.new_tokens * 4 * n + w.buffered_tokens * record_flops;
-            // Rank-m update of the rows that flush; their records are the mean fill plus the new token.
-            if (w.sequences > 0) {
-                t.flops +=
-                    w.flushes * n + 2 * n * w.flushes * (w.buffered_tokens + w.new_tokens) / w.sequences;
-            }
+            t.flops += w.flushes * n + w.flushed_tokens * 2 * n;  // decay, then one rank-1 update per record
             break;
         }
         case Form::kDirect:

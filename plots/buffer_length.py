@@ -4,10 +4,11 @@
 Reads the runs of configs/sweeps/buffer_length.yaml and the profile that the predictions rest on. Writes
 buffer_length.pdf and .png, and prints the best length of every batch.
 
-Measured points are the average over a flush cycle of m tokens from launches with a known fill (number of records read):
-    ((m - 1) x mean time at fills 0 .. m-2  +  time of the launch in which all rows flush, at fill m-1) / m
-with unmeasured fills interpolated between measured ones; m = 1 is the recurrent kernel. Predictions price what a step of
-a server holds: rows in mixed phases of the cycle.
+Predictions price what a step of a server holds: rows in mixed phases of the flush cycle. Measured points are
+- filled: launches in mixed phases, one row of every m flushing; m = 1 is the recurrent kernel;
+- open: the average over a flush cycle of m tokens, from launches whose rows share a fill (number of records read),
+      ((m - 1) x mean time at fills 0 .. m-2  +  time of the launch in which all rows flush, at fill m-1) / m
+  with unmeasured fills interpolated between measured ones. A batch of one lives through just that.
 """
 
 import argparse
@@ -90,7 +91,7 @@ def cycle_us(plain, flush, length):
 
 
 def read_measured(profile, layer):
-    """{(batch, buffer length): time of one layer in us} from the cold rows of the layer's shape."""
+    """Two {(batch, buffer length): time of one layer in us} from the cold rows of the layer's shape: mixed, cycle."""
     columns = ["k_heads", "v_heads", "k_dim", "v_dim", "state_dtype", "family", "batch", "l2", "time_us"]
     keys = [name for name in columns[:6] if name in layer]
 
@@ -98,20 +99,18 @@ def read_measured(profile, layer):
         return [row for row in style.read_csv(Path(profile) / name, columns + more)
                 if row["l2"] == "cold" and all(row[key] == str(layer[key]) for key in keys)]
 
-    measured = {(int(row["batch"]), 1): float(row["time_us"]) for row in rows("linear_recurrent.csv", [])}
+    mixed = {(int(row["batch"]), 1): float(row["time_us"]) for row in rows("linear_recurrent.csv", [])}
     plain, flush = defaultdict(dict), defaultdict(dict)
     for row in rows("linear_buffered.csv", ["buffer_length", "fill", "flush_rows"]):
-        if row["fill"] == "":
-            continue  # rows in mixed phases
-        key = int(row["batch"]), int(row["buffer_length"])
+        batch, length = key = int(row["batch"]), int(row["buffer_length"])
         flush_rows = int(row["flush_rows"])
-        if flush_rows in (0, key[0]):
+        if row["fill"] == "":
+            if flush_rows == batch // length:
+                mixed[key] = float(row["time_us"])
+        elif flush_rows in (0, batch):
             (flush if flush_rows else plain)[key][int(row["fill"])] = float(row["time_us"])
-    for key in plain:
-        time = cycle_us(plain[key], flush[key], key[1])
-        if time is not None:
-            measured[key] = time
-    return measured
+    cycles = {key: cycle_us(plain[key], flush[key], key[1]) for key in plain}
+    return mixed, {key: time for key, time in cycles.items() if time is not None}
 
 
 def close(a, b):
@@ -119,7 +118,7 @@ def close(a, b):
     return all(abs(a[m] - b[m]) < 0.02 * b[m] for m in a.keys() & b.keys())
 
 
-def draw(curves, measured, layers):
+def draw(curves, mixed, cycles, layers):
     style.apply()
     plt = style.plt
     figure, panels = plt.subplots(3, 1, figsize=(style.COLUMN_INCHES, 6.2), sharex=True, layout="constrained")
@@ -129,28 +128,33 @@ def draw(curves, measured, layers):
             panel.plot(curve.lengths, [values[m] for m in curve.lengths], color=colour)
             panel.plot(curve.best, values[curve.best], marker="*", markersize=8, color=colour,
                        markeredgecolor="black", markeredgewidth=0.5, linestyle="none", zorder=3)
-        points = [(m, measured[curve.batch, m] * layers / curve.batch)
-                  for m in curve.lengths if (curve.batch, m) in measured]
-        if points:
-            panels[0].plot(*zip(*points), marker=marker, color=colour, markerfacecolor="none", linestyle="none")
+        for measured, face in [(cycles, "none"), (mixed, colour)]:
+            points = [(m, measured[curve.batch, m] * layers / curve.batch)
+                      for m in curve.lengths if (curve.batch, m) in measured]
+            if points:
+                panels[0].plot(*zip(*points), marker=marker, color=colour, markerfacecolor=face, linestyle="none")
 
     panels[0].set_ylabel("Linear layers (\u00b5s per token)")
     panels[1].set_ylabel("Whole step (time / recurrent)")
     panels[2].set_ylabel("State + buffer (MB per token)")
-    panels[0].set_ylim(bottom=0)
+    panels[0].set_yscale("log")  # the batches differ by more than the lengths do
+    panels[0].yaxis.set_major_locator(style.ticker.LogLocator(subs=(1, 2, 3, 5)))
+    panels[0].yaxis.set_major_formatter(style.ticker.FormatStrFormatter("%g"))
+    panels[0].yaxis.set_minor_locator(style.ticker.NullLocator())
     panels[2].set_ylim(bottom=0)
     if all(close(curve.megabytes, curves[0].megabytes) for curve in curves):
-        panels[2].text(0.5, 0.5, "the same for all batches", transform=panels[2].transAxes, ha="center", color="#555555")
+        panels[2].text(0.5, 0.3, "the same for all batches", transform=panels[2].transAxes, ha="center", color="#555555")
     lengths = sorted({m for curve in curves for m in curve.lengths})
     panels[2].set_xscale("log", base=2)
     panels[2].set_xticks(lengths, [str(m) for m in lengths])
-    panels[2].minorticks_off()
+    panels[2].xaxis.set_minor_locator(style.ticker.NullLocator())
     panels[2].set_xlabel("Buffer length (tokens; 1 = recurrent)")
 
     keys = [plt.Line2D([], [], color=colour, marker=marker, markerfacecolor="none",
                        label=f"batch {curve.batch}: {curve.step_us[1] / 1e3:.1f} ms recurrent")
             for curve, colour, marker in zip(curves, style.COLOURS, style.MARKERS)]
     keys += [plt.Line2D([], [], color="black", label="predicted, phases mixed"),
+             plt.Line2D([], [], color="black", marker="o", linestyle="none", label="measured, phases mixed"),
              plt.Line2D([], [], color="black", marker="o", markerfacecolor="none", linestyle="none",
                         label="measured, cycle average"),
              plt.Line2D([], [], color="white", marker="*", markersize=8, markeredgecolor="black", linestyle="none",
@@ -177,8 +181,7 @@ def main():
     arguments = parser.parse_args()
     curves = read_curves(arguments.runs)
     layer = read_linear_layer(arguments.runs)
-    measured = read_measured(arguments.profile, layer)
-    figure = draw(curves, measured, layer["layers"])
+    figure = draw(curves, *read_measured(arguments.profile, layer), layer["layers"])
     print_table(curves)
     print(style.save(figure, arguments.out, "buffer_length"))
 

@@ -12,6 +12,7 @@ except ImportError:
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (after the choice of backend)
+from matplotlib import ticker  # noqa: E402
 
 # Okabe and Ito: told apart with every common colour vision. Yellow is left out: too pale for a line on white.
 COLOURS = ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000"]

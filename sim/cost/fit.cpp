@@ -214,6 +214,8 @@ TimedSource ProfileFit::linear_time(const LinearLaunch& launch) const {
 
 TimedSource ProfileFit::linear_time(const LinearFit& kernel, const LinearLaunch& l) const {
     KVSIM_CHECK(l.work.sequences > 0, "a launch of {} without rows", kernel.kernel);
+    KVSIM_CHECK((l.work.flushes > 0) == (l.work.flushed_tokens > 0), "{} rows flush {} records",
+                l.work.flushes, l.work.flushed_tokens);
     const Launch launch(l);
     const double beyond_us = std::visit(
         [&](const auto& law) { return law.time_us(launch.demand, read.law.gb_per_s); }, kernel.law);

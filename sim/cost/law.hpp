@@ -52,6 +52,7 @@ struct LinearDemand {
     double records_per_row = 0.0;  // read, mean over rows
     double flush_rows = 0.0;
     double flush_share = 0.0;  // of all rows
+    double folds = 0.0;        // records that a row folds when it flushes, mean
     double row_state = 0.0;    // state of one row
 };
 
@@ -64,6 +65,7 @@ inline LinearDemand linear_demand(const LinearLaunch& l, const LinearTraffic& t)
     d.records_per_row = static_cast<double>(l.work.buffered_tokens) / rows;
     d.flush_rows = static_cast<double>(l.work.flushes);
     d.flush_share = d.flush_rows / rows;
+    if (l.work.flushes > 0) d.folds = static_cast<double>(l.work.flushed_tokens) / d.flush_rows;
     d.row_state = static_cast<double>(state_bytes(l.shape));
     return d;
 }
@@ -100,12 +102,11 @@ struct BufferedLaw {
     double serial = 0.0;
 
     double time_us(const LinearDemand& d, double read_gb_per_s) const {
-        const double folds = d.records_per_row + 1.0;
         const double plain_block = latency_us + record_us * d.records_per_row;
-        const double last_block = plain_block + (d.flush_rows > 0.0 ? fold_us * folds : 0.0);
+        const double last_block = plain_block + fold_us * d.folds;
         const double transfer = transfer_us(d.read, read_gb_per_s) + transfer_us(d.write, write_gb_per_s);
         const double occupancy =
-            d.heads / heads_in_flight * (plain_block + d.flush_share * full_fold_us * folds);
+            d.heads / heads_in_flight * (plain_block + d.flush_share * full_fold_us * d.folds);
         const double plain_share = 1.0 - d.flush_share;
         const double turns = transfer_us(d.flush_rows * plain_share * d.row_state, turn_gb_per_s);
         const double bunching =

@@ -209,7 +209,12 @@ LinearLaunch launch_of(const ProfileRow& r) {
                static_cast<int>(*r.v_dim),
                *r.state_dtype};
     l.form = *r.form;
-    l.work = {*r.batch, *r.batch * *r.tokens, r.buffered_tokens.value_or(0), r.flush_rows.value_or(0)};
+    l.work = {*r.batch, *r.batch * *r.tokens, r.buffered_tokens.value_or(0), r.flush_rows.value_or(0), 0};
+    if (l.work.flushes > 0) {
+        // In mixed phases, which have no common fill, the rows that flush are those with a full ring.
+        const std::int64_t read = r.fill ? *r.fill : r.buffer_length.value_or(1) - 1;
+        l.work.flushed_tokens = l.work.flushes * (read + *r.tokens);
+    }
     return l;
 }
 

@@ -34,7 +34,8 @@ class FixedLengthFlush final : public FlushPolicy {
         work.new_tokens = rows_;
         work.buffered_tokens = buffered_;
         work.flushes = rows_of_phase_[modulo(step + 1)];  // fill m - 1 before the step
-        buffered_ += rows_ - length_ * work.flushes;
+        work.flushed_tokens = length_ * work.flushes;
+        buffered_ += rows_ - work.flushed_tokens;
         return work;
     }
 

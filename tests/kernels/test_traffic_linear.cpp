@@ -24,8 +24,8 @@ LinearShape paper_head(int d) {
 std::int64_t cycle_bytes(const LinearShape& s, int m, bool separate_flush) {
     std::int64_t sum = 0;
     for (int fill = 0; fill < m; ++fill) {
-        const LinearTraffic t =
-            linear_traffic(s, Form::kBuffered, {1, 1, fill, fill == m - 1 ? 1 : 0}, separate_flush);
+        const LinearTraffic t = linear_traffic(
+            s, Form::kBuffered, {1, 1, fill, fill == m - 1 ? 1 : 0, fill == m - 1 ? m : 0}, separate_flush);
         sum += t.total() - t.io_read - t.io_write;
     }
     return sum;
@@ -96,7 +96,8 @@ TEST_CASE("verify: the gain of records over stored states tends to (T + 1) / 3")
     for (const int tokens : {5, 8}) {
         const LinearShape s = paper_head(1 << 14);
         const LinearTraffic stored = linear_traffic(s, Form::kVerifyStored, {1, tokens, 0, 0});
-        const LinearTraffic buffered = linear_traffic(s, Form::kVerifyBuffered, {1, tokens, 0, 1}, true);
+        const LinearTraffic buffered =
+            linear_traffic(s, Form::kVerifyBuffered, {1, tokens, 0, 1, tokens}, true);
         CHECK(double(stored.total()) / double(buffered.total()) == Approx((tokens + 1) / 3.0).epsilon(0.01));
     }
 }
@@ -116,13 +117,23 @@ TEST_CASE("buffering alone saves 42 to 44 % of a cycle's bytes at the best lengt
     CHECK(1.0 - best / recurrent < 0.45);
 }
 
+TEST_CASE("FLOPs of a flush count the records that are folded, not the mean of all rows") {
+    const LinearShape s = gdn(16, 32);
+    const std::int64_t n = 32 * 128 * 128;
+    const LinearTraffic mixed = linear_traffic(s, Form::kBuffered, {16, 16, 120, 1, 16});
+    const LinearTraffic none = linear_traffic(s, Form::kBuffered, {16, 16, 120, 0, 0});
+    CHECK(mixed.flops - none.flops == n + 16 * 2 * n);
+    CHECK(mixed.state_write == state_bytes(s));
+    CHECK(mixed.buffer_read == none.buffer_read);
+}
+
 TEST_CASE("a split state is read by half and written whole") {
     LinearShape s = gdn(16, 32);
     s.state = StateFormat::kSplit;
     const std::int64_t S = state_bytes(s);
     const LinearTraffic decode = linear_traffic(s, Form::kBuffered, {4, 4, 20, 0});
     CHECK(decode.state_read == 2 * S);
-    const LinearTraffic flush = linear_traffic(s, Form::kBuffered, {4, 4, 20, 4});
+    const LinearTraffic flush = linear_traffic(s, Form::kBuffered, {4, 4, 20, 4, 24});
     CHECK(flush.state_read == 4 * S);
     CHECK(flush.state_write == 4 * S);
 }

@@ -66,13 +66,13 @@ def launch_us(size):
     return NODE_US + soft_max(LATENCY_US, size / BYTES_PER_US)
 
 
-def buffered_us(batch, buffered_tokens, flush_rows):
-    """Time of a launch of its buffered kernel."""
+def buffered_us(batch, buffered_tokens, flush_rows, folds):
+    """Time of a launch of its buffered kernel; rows that flush fold `folds` records each."""
     records = buffered_tokens / batch
     flush_share = flush_rows / batch
     block = LATENCY_US + RECORD_US * records
-    fold = FOLD_US * (records + 1) if flush_rows else 0
-    occupancy = batch * 32 / HEADS_IN_FLIGHT * (block + flush_share * FULL_FOLD_US * (records + 1))
+    fold = FOLD_US * folds if flush_rows else 0
+    occupancy = batch * 32 / HEADS_IN_FLIGHT * (block + flush_share * FULL_FOLD_US * folds)
     transfer = buffered_bytes(batch, buffered_tokens, flush_rows) / BYTES_PER_US
     turns = flush_rows * (1 - flush_share) * STATE_BYTES / TURN_BYTES_PER_US
     bunching = math.sqrt(flush_rows * (1 - flush_share)) * STATE_BYTES / BYTES_PER_US
@@ -109,7 +109,7 @@ def write_profile(folder):
                                for b in batches])
     write("linear_buffered",
           [{**layer, "form": "buffered", "batch": b, "buffer_length": m, "fill": fill, "buffered_tokens": b * fill,
-            "flush_rows": flush, "time_us": buffered_us(b, b * fill, flush)}
+            "flush_rows": flush, "time_us": buffered_us(b, b * fill, flush, fill + 1)}
            for b in batches for m, fills in ((16, range(16)), (64, (0, 31, 63))) for fill in fills for flush in sorted({0, (b + 3) // 4, b})])
 
 

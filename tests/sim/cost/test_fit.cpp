@@ -101,7 +101,7 @@ TEST_CASE("a predicted launch costs what the law says", "[fit]") {
     // folds 8 x 0.1 more. Occupancy 2048 / 200 x (2.55 + 8 x 0.2 / 16) = 27.136, hidden by the transfer but
     // for (62.280 + sqrt(8.008^2 + 0.2 x 27.136 x 35.144)) / 2 = 39.122. Turns 4 x 15/16 x 2 MiB at 7000
     // GB/s, 1.123; bunching sqrt(4 x 15/16) x 0.65536 = 1.269.
-    const TimedSource buffered = fit.linear_time({gdn(32), Form::kBuffered, {64, 64, 64 * 7, 4}});
+    const TimedSource buffered = fit.linear_time({gdn(32), Form::kBuffered, {64, 64, 64 * 7, 4, 4 * 8}});
     CHECK(to_us(buffered.time) == Approx(3.35 + 39.122 + 1.123 + 1.269 + 0.53).epsilon(1e-4));
     // Copy of 4.231 MB: 1 us of transfer; (2.7 + sqrt(0.49 + 4 x 0.6 x 1.7)) / 2 = 2.4189 us.
     CHECK(fit.copy.bandwidth(Bytes(4'231'000)).value() == Approx(4'231'000 / 2.4189e-6).epsilon(1e-3));

@@ -57,6 +57,16 @@ TEST_CASE("a profile reads back what a row says", "[profile]") {
     CHECK(w.new_tokens == 8);
     CHECK(w.buffered_tokens == 40);
     CHECK(w.flushes == 2);
+    CHECK(w.flushed_tokens == 2 * (5 + 1));
+}
+
+TEST_CASE("rows in mixed phases: those that flush have a full ring", "[profile]") {
+    ProfileRow mixed = kRow;
+    mixed.fill.reset();
+    mixed.buffered_tokens = 50;
+    const LinearWork w = launch_of(mixed).work;
+    CHECK(w.buffered_tokens == 50);
+    CHECK(w.flushed_tokens == 2 * 16);
 }
 
 TEST_CASE("byte order mark, CRLF, blank last line and missing last newline are no mistakes", "[profile]") {

@@ -35,7 +35,8 @@ StepCost step_cost(const ModelSpec& m) {
 StepShape decode(Form form, std::int64_t batch, std::int64_t context, std::int64_t records = 0,
                  std::int64_t flushes = 0) {
     StepShape s;
-    s[form] = {batch, batch, records, flushes};
+    // Rows that flush hold the mean number of records, and fold their new token too.
+    s[form] = {batch, batch, records, flushes, flushes * (records / batch + 1)};
     s.decode = {batch, batch * context, context};
     s.logit_rows = batch;
     return s;
@@ -220,7 +221,7 @@ TEST_CASE("a roofline operator: launches + max(bytes / copy bandwidth, FLOP / pe
 
 TEST_CASE("decode of linear attention takes the time of its fit", "[step_cost]") {
     const ProfileFit& fit = synthetic_fit();
-    const LinearWork work{128, 128, 128 * 7, 8};
+    const LinearWork work{128, 128, 128 * 7, 8, 8 * 8};
     StepShape s = decode(Form::kBuffered, 128, 100, 128 * 7, 8);
     const StepPrice price = step_cost(qwen35_35b_a3b()).price(s);
     const TimedSource one = fit.linear_time({gdn(32), Form::kBuffered, work});

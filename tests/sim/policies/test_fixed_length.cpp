@@ -20,6 +20,7 @@ TEST_CASE("one request flushes at every m-th token since its prefill") {
             CHECK(work.new_tokens == 1);
             CHECK(work.buffered_tokens == (token - 1) % m);
             CHECK(work.flushes == (token % m == 0 ? 1 : 0));
+            CHECK(work.flushed_tokens == (token % m == 0 ? m : 0));
             CHECK(policy->buffered_tokens() == token % m);
         }
     }

@@ -47,6 +47,7 @@ class HashPricer final : public StepPricer {
             mix(w.new_tokens);
             mix(w.buffered_tokens);
             mix(w.flushes);
+            mix(w.flushed_tokens);
         }
         mix(shape.decode.sequences);
         mix(shape.decode.context_sum);

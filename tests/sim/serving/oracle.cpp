@@ -118,7 +118,10 @@ class Oracle {
             ++work.sequences;
             ++work.new_tokens;
             work.buffered_tokens += r.fill;
-            if (m_ > 1 && r.fill + 1 == m_) ++work.flushes;
+            if (m_ > 1 && r.fill + 1 == m_) {
+                ++work.flushes;
+                work.flushed_tokens += r.fill + 1;
+            }
             ++shape.decode.sequences;
             shape.decode.context_sum += cached;
             shape.decode.context_max = std::max(shape.decode.context_max, cached);

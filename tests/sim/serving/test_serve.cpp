@@ -54,6 +54,7 @@ void check_decode(const StepShape& shape, Form form, const LinearWork& work,
     CHECK(shape[form].new_tokens == work.new_tokens);
     CHECK(shape[form].buffered_tokens == work.buffered_tokens);
     CHECK(shape[form].flushes == work.flushes);
+    CHECK(shape[form].flushed_tokens == work.flushed_tokens);
     CHECK(shape.decode.sequences == attention.sequences);
     CHECK(shape.decode.context_sum == attention.context_sum);
     CHECK(shape.decode.context_max == attention.context_max);
@@ -74,8 +75,8 @@ TEST_CASE("shapes of two prompts in chunks of four, then of their decode") {
     check_prefill(shapes[0], {1, 4, 0, 1 + 2 + 3 + 4}, 0);  // first chunk of the first prompt
     check_prefill(shapes[1], {2, 4, 4, 5 + (1 + 2 + 3)},
                   2);  // its last token after 4 cached ones; all of the second
-    check_decode(shapes[2], Form::kBuffered, {2, 2, 0, 0}, {2, 5 + 3, 5});
-    check_decode(shapes[3], Form::kBuffered, {1, 1, 1, 1}, {1, 6, 6});  // second one done; the first flushes
+    check_decode(shapes[2], Form::kBuffered, {2, 2, 0, 0, 0}, {2, 5 + 3, 5});
+    check_decode(shapes[3], Form::kBuffered, {1, 1, 1, 1, 2}, {1, 6, 6});  // second one done; the first flushes
     CHECK(result.steps == 4);
     CHECK(result.flushes == 1);
     CHECK(result.generated_tokens == 5);
@@ -89,7 +90,7 @@ TEST_CASE("the recurrent form has neither buffer nor flush") {
         serve(list_of({{Time(), 5, 4}}), wide_limits(), recurrent(), pricer, std::nullopt).result;
     REQUIRE(pricer.shapes().size() == 4);
     for (int step = 1; step <= 3; ++step) {
-        check_decode(pricer.shapes()[static_cast<std::size_t>(step)], Form::kRecurrent, {1, 1, 0, 0},
+        check_decode(pricer.shapes()[static_cast<std::size_t>(step)], Form::kRecurrent, {1, 1, 0, 0, 0},
                      {1, 4 + step, 4 + step});
     }
     CHECK(result.flushes == 0);

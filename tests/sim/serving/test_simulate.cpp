@@ -65,7 +65,7 @@ TEST_CASE("a steady step costs what the cost model asks for its shape") {
     // every step.
     const Experiment e = experiment(SteadyWorkload{32, 1024, 48});
     StepShape shape;
-    shape[Form::kBuffered] = {32, 32, 240, 2};
+    shape[Form::kBuffered] = {32, 32, 240, 2, 2 * 16};
     shape.decode = {32, 32 * 1024, 1024};
     shape.logit_rows = 32;
     const StepCost cost = cost_of(e);
