@@ -34,7 +34,7 @@ TEST_CASE("a fit reads back as what was written, to the last bit", "[fit_io]") {
     const ProfileFit back = load_fit(folder);
     CHECK(to_yaml(back) == text);
     CHECK(to_yaml(load_fit(folder + "/fit.yaml")) == text);
-    const LinearWork work{77, 77, 500, 3};
+    const LinearWork work{77, 77, 500, 3, 3 * 16};
     CHECK(back.linear_time({gdn(32), Form::kBuffered, work}).time ==
           fit.linear_time({gdn(32), Form::kBuffered, work}).time);
     CHECK(back.copy.law.gb_per_s == fit.copy.law.gb_per_s);

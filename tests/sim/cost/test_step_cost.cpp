@@ -154,8 +154,8 @@ TEST_CASE("explain and price agree to the byte and picosecond on random shapes",
             StepShape s;
             const std::int64_t recurrent = draw(50), buffered = 1 + draw(200), chunks = draw(3);
             s[Form::kRecurrent] = {recurrent, recurrent, 0, 0};
-            s[Form::kBuffered] = {buffered, buffered, buffered * draw(15),
-                                  draw(static_cast<std::uint32_t>(buffered))};
+            const std::int64_t flushes = draw(static_cast<std::uint32_t>(buffered));
+            s[Form::kBuffered] = {buffered, buffered, buffered * draw(15), flushes, flushes * (1 + draw(15))};
             s.decode = {recurrent + buffered, (recurrent + buffered) * draw(9000), 9000};
             s.prefill = {chunks, chunks * (1 + draw(3000)), chunks * draw(5000), chunks * draw(1'000'000)};
             s.logit_rows = draw(300);
