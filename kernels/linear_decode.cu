@@ -239,8 +239,7 @@ __device__ __forceinline__ void fold_window(StateTile& s, const RingView& ring, 
 }
 
 // Grid: x = value heads x blocks per head, y = rows of the batch. kWindows: the ring may exceed one window;
-// without, the code for further windows is left out, which a launch of few blocks would feel as instruction
-// fetches.
+// without, the loops over further windows are left out.
 template <bool kRing, bool kWindows>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     linear_decode(const __grid_constant__ LinearDecodeParams p, bool keep) {
