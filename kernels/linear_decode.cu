@@ -216,6 +216,30 @@ __device__ __forceinline__ float reduce_window(const RingView& ring, int count, 
     return sum;
 }
 
+// Over the whole ring: raises total to c_t and returns this thread's part, as reduce_window. The first window
+// is on its way to shared memory.
+template <bool kWindows>
+__device__ __forceinline__ float reduce_ring(const RingView& ring, const RingSource& source, int fill,
+                                             float& total, const float (&k)[kColumns],
+                                             const float (&q)[kColumns]) {
+    float sum = 0.0f;
+    if (fill > 0) {
+        finish_copy();
+        if (!kWindows || fill <= kWindow) total += ring.gate[fill - 1];
+        sum = reduce_window(ring, min(kWindow, fill), total, k, q);
+    }
+    if constexpr (kWindows) {
+        for (int first = kWindow; first < fill; first += kWindow) {
+            const int count = min(kWindow, fill - first);
+            __syncthreads();  // the window before has been used
+            source.start_copy(ring, first, count);
+            finish_copy();
+            sum += reduce_window(ring, count, total, k, q);
+        }
+    }
+    return sum;
+}
+
 using StateTile = float4[kPasses][4];  // a lane's part: 16 columns of the rows 4 n further in pass n
 
 __device__ __forceinline__ float (&columns_of(float4 (&row)[4]))[kColumns] {
@@ -234,6 +258,59 @@ __device__ __forceinline__ void fold_window(StateTile& s, const RingView& ring, 
             auto& row = columns_of(s[pass]);
 #pragma unroll
             for (int c = 0; c < kColumns; ++c) row[c] = fmaf(w_u, key[c], row[c]);
+        }
+    }
+}
+
+// Over the whole ring, backwards: the last window is still in shared memory.
+template <bool kWindows>
+__device__ __forceinline__ void fold_ring(StateTile& s, const RingView& ring, const RingSource& source,
+                                          int fill, float total, int lane_row) {
+    int first = kWindows ? (fill - 1) / kWindow * kWindow : 0;
+    fold_window(s, ring, fill - first, lane_row);
+    if constexpr (kWindows) {
+        for (first -= kWindow; first >= 0; first -= kWindow) {
+            __syncthreads();
+            source.start_copy(ring, first, kWindow);
+            finish_copy();
+            if (threadIdx.x < kWindow) ring.gate[threadIdx.x] = expf(total - ring.gate[threadIdx.x]);
+            __syncthreads();
+            fold_window(s, ring, kWindow, lane_row);
+        }
+    }
+}
+
+// Where a lane's group j of pass `pass` lies in the block's part of the state.
+__device__ __forceinline__ int tile_offset(int lane_row, int pass, int j) {
+    return ((lane_row + 4 * pass) * kDim + column(threadIdx.x % 32, j)) / 4;
+}
+
+template <bool kRing>
+__device__ __forceinline__ void load_state(StateTile& s, const float4* state, int lane_row,
+                                           unsigned long long policy) {
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            const float4* address = state + tile_offset(lane_row, pass, j);
+            // The buffered form mostly leaves the state as it is: evict first.
+            s[pass][j] = kRing ? __ldcs(address) : load_hinted(address, policy);
+        }
+    }
+}
+
+template <bool kRing>
+__device__ __forceinline__ void store_state(const StateTile& s, float4* state, int lane_row) {
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            float4* address = state + tile_offset(lane_row, pass, j);
+            if constexpr (kRing) {
+                __stcs(address, s[pass][j]);
+            } else {
+                *address = s[pass][j];
+            }
         }
     }
 }
@@ -278,15 +355,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     const unsigned long long policy = kRing ? 0 : write_back_policy(keep);
     StateTile s;
     const int lane_row = warp * kRowsPerWarp + lane / kLanesPerRow;  // of pass 0; pass n is 4 n further
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            const float4* address = state + ((lane_row + 4 * pass) * kDim + column(lane, j)) / 4;
-            // The buffered form mostly leaves the state as it is: evict first.
-            s[pass][j] = kRing ? __ldcs(address) : load_hinted(address, policy);
-        }
-    }
+    load_state<kRing>(s, state, lane_row, policy);
 
     const int key_width = p.shape.k_heads * kDim;
     const __nv_bfloat16* qkv = p.qkv + std::size_t(batch_row) * (2 * key_width + p.shape.v_heads * kDim);
@@ -312,22 +381,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 
     float total = last_gate + log_gate;
     if constexpr (kRing) {
-        float sum = 0.0f;
-        if (fill > 0) {
-            finish_copy();
-            if (!kWindows || fill <= kWindow) total += ring.gate[fill - 1];
-            sum = reduce_window(ring, min(kWindow, fill), total, k, q);
-        }
-        if constexpr (kWindows) {
-            for (int first = kWindow; first < fill; first += kWindow) {
-                const int count = min(kWindow, fill - first);
-                __syncthreads();  // the window before has been used
-                source.start_copy(ring, first, count);
-                finish_copy();
-                sum += reduce_window(ring, count, total, k, q);
-            }
-        }
-        ring.row_terms[threadIdx.x] = sum;
+        ring.row_terms[threadIdx.x] = reduce_ring<kWindows>(ring, source, fill, total, k, q);
         __syncthreads();
     }
     const float state_decay = expf(total);
@@ -362,33 +416,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 #pragma unroll
         for (int c = 0; c < kColumns; ++c) row[c] = fmaf(row_u, k[c], state_decay * row[c]);
     }
-    if (kRing && fill > 0) {
-        // Backwards: the last window is still in shared memory.
-        int first = kWindows ? (fill - 1) / kWindow * kWindow : 0;
-        fold_window(s, ring, fill - first, lane_row);
-        if constexpr (kWindows) {
-            for (first -= kWindow; first >= 0; first -= kWindow) {
-                __syncthreads();
-                source.start_copy(ring, first, kWindow);
-                finish_copy();
-                if (threadIdx.x < kWindow) ring.gate[threadIdx.x] = expf(total - ring.gate[threadIdx.x]);
-                __syncthreads();
-                fold_window(s, ring, kWindow, lane_row);
-            }
-        }
-    }
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            float4* address = state + ((lane_row + 4 * pass) * kDim + column(lane, j)) / 4;
-            if constexpr (kRing) {
-                __stcs(address, s[pass][j]);
-            } else {
-                *address = s[pass][j];
-            }
-        }
-    }
+    if (kRing && fill > 0) fold_ring<kWindows>(s, ring, source, fill, total, lane_row);
+    store_state<kRing>(s, state, lane_row);
 }
 
 bool valid(const LinearDecodeParams& p, bool ring) {
