@@ -1,6 +1,5 @@
 // Launchers of the CUDA kernels. Each takes one params struct and a stream, enqueues one kernel and returns
-// the launch error; none allocates, synchronises or reads device memory. All pointers are device pointers,
-// 16-byte aligned.
+// the launch error; none allocates, synchronises or reads device memory. All pointers are device pointers.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -15,11 +14,13 @@ namespace kvsim {
 
 // Decode step of a linear-attention layer. The input contract is that of SGLang's packed decode (sglang
 // 20627): q, k, v after the convolution, raw gates; l2norm of q and k, the scale k_dim^-1/2, the decay gate
-// exp(-exp(A_log) softplus(a + dt_bias)) and sigmoid(b) are computed inside.
+// exp(-exp(A_log) softplus(a + dt_bias)) and sigmoid(b) are computed inside, in fp32 throughout.
 struct LinearDecodeParams {
     LinearShape shape;  // gdn, k_dim = v_dim = 128, v_heads a multiple of k_heads
     int batch = 0;      // rows of this launch
-    int slots = 0;      // requests that the pools below hold
+    int slots = 0;      // requests that the pools below hold, at least batch
+
+    // qkv, state, ring_k and ring_u are 16-byte aligned.
 
     const __nv_bfloat16* qkv = nullptr;  // [batch, 2 k_heads k_dim + v_heads v_dim], packed q|k|v
     const __nv_bfloat16* a = nullptr;    // [batch, v_heads]

@@ -424,15 +424,18 @@ bool valid(const LinearDecodeParams& p, bool ring) {
     const LinearShape& s = p.shape;
     const bool shape = s.family == Family::kGdn && s.state == StateFormat::kFp32 && s.k_dim == kDim &&
                        s.v_dim == kDim && s.k_heads > 0 && s.v_heads > 0 && s.v_heads % s.k_heads == 0 &&
-                       p.batch > 0 && p.batch <= 65535;
+                       p.batch > 0 && p.batch <= 65535 && p.batch <= p.slots;
     const bool inputs = p.qkv && p.a && p.b && p.a_log && p.dt_bias && p.slot && p.state && p.out;
     const bool records = !ring || (p.ring_capacity >= 1 && p.ring_capacity <= kMaxRingCapacity && p.ring_k &&
                                    p.ring_u && p.ring_gate && p.fill && p.flush);
-    return shape && inputs && records;
+    const auto aligned = [](const void* x) { return reinterpret_cast<std::uintptr_t>(x) % 16 == 0; };
+    const bool alignment =
+        aligned(p.qkv) && aligned(p.state) && (!ring || (aligned(p.ring_k) && aligned(p.ring_u)));
+    return shape && inputs && records && alignment;
 }
 
-// State bytes of a launch from which the recurrent form asks the L2 to keep what it reads: about the L2 of
-// the H200.
+// State bytes of a launch from which the recurrent form asks the L2 to keep what it reads: 0.8 of the H200's
+// L2. Measured there: at 16 rows of 2 MiB keeping costs 3 %, at 24 it saves 1 %, at 32 it saves 2 %.
 constexpr std::int64_t kKeepFromBytes = 48LL << 20;
 
 template <bool kRing, bool kWindows>

@@ -119,6 +119,8 @@ def close(a, b):
 
 
 def draw(curves, mixed, cycles, layers):
+    if len(curves) > len(style.COLOURS):
+        style.fail(f"expected at most {len(style.COLOURS)} batches, got {len(curves)}")
     style.apply()
     plt = style.plt
     figure, panels = plt.subplots(3, 1, figsize=(style.COLUMN_INCHES, 6.2), sharex=True, layout="constrained")

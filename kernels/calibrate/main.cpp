@@ -62,8 +62,9 @@ int run_measure(const MeasureArguments& arguments) {
     check_profile_folder(arguments.out, device);
     fmt::print(stderr, "{}: {} rows from {}\n", device.name, cases.size(), arguments.grid);
 
-    const Provenance provenance{
-        arguments.grid, arguments.revision.empty() ? source_revision() : arguments.revision, utc_date()};
+    const Provenance provenance{arguments.grid, read_text(arguments.grid),
+                                arguments.revision.empty() ? source_revision() : arguments.revision,
+                                utc_date()};
     const Measurement m = measure(cases, device, {.counters = !arguments.no_counters});
     write_profile(arguments.out, m, device, provenance);
 

@@ -37,14 +37,6 @@ std::string csv_text(const std::vector<const ProfileRow*>& rows) {
     return text;
 }
 
-std::string read_text(const fs::path& file) {
-    std::ifstream in(file, std::ios::binary);
-    std::ostringstream text;
-    text << in.rdbuf();
-    if (!in) throw std::runtime_error(fmt::format("{}: cannot be read", file.string()));
-    return text.str();
-}
-
 // 64-bit FNV-1a: tells grid files apart, nothing more.
 std::string fingerprint(const std::string& text) {
     std::uint64_t hash = 0xcbf29ce484222325u;
@@ -93,7 +85,7 @@ Json run_json(const Measurement& m, const DeviceInfo& device, const Provenance& 
     return {{"date", provenance.date},
             {"revision", provenance.revision},
             {"grid", provenance.grid.generic_string()},
-            {"grid_fingerprint", fingerprint(read_text(provenance.grid))},
+            {"grid_fingerprint", fingerprint(provenance.grid_text)},
             {"driver", device.driver},
             {"cuda_driver", device.cuda_driver},
             {"cuda_runtime", device.cuda_runtime},
@@ -122,6 +114,14 @@ void write_text(const fs::path& file, const std::string& text) {
 }
 
 }  // namespace
+
+std::string read_text(const fs::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    std::ostringstream text;
+    text << in.rdbuf();
+    if (!in) throw std::runtime_error(fmt::format("{}: cannot be read", file.string()));
+    return text.str();
+}
 
 void check_profile_folder(const fs::path& folder, const DeviceInfo& device) {
     const Json manifest = old_manifest(folder);

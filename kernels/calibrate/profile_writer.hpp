@@ -13,11 +13,12 @@ namespace kvsim::calibrate {
 // Where the numbers come from.
 struct Provenance {
     std::filesystem::path grid;  // file
+    std::string grid_text;       // what it held when it was read
     std::string revision;        // of the source
     std::string date;            // UTC, ISO 8601
 };
 
-// The folder's manifest as JSON text, to be checked before hours are spent: throws ConfigError when `folder`
+// Reads the folder's manifest before minutes are spent: throws ConfigError when `folder`
 // holds a profile of another GPU than `device`, or a manifest that cannot be read.
 void check_profile_folder(const std::filesystem::path& folder, const DeviceInfo& device);
 
@@ -27,6 +28,8 @@ void check_profile_folder(const std::filesystem::path& folder, const DeviceInfo&
 void write_profile(const std::filesystem::path& folder, const Measurement& measurement,
                    const DeviceInfo& device, const Provenance& provenance);
 
+// A whole text file. Throws std::runtime_error when it cannot be read.
+std::string read_text(const std::filesystem::path& file);
 // `git describe` of the working folder; "unknown" outside a repository.
 std::string source_revision();
 // Now, in UTC.

@@ -7,7 +7,7 @@ namespace {
 
 // Every pointer set, shapes in the contract. The pointers are never followed.
 LinearDecodeParams good() {
-    static char memory[16];
+    alignas(16) static char memory[32];
     LinearDecodeParams p;
     p.shape = {Family::kGdn, 16, 32, 128, 128, StateFormat::kFp32};
     p.batch = 1;
@@ -32,6 +32,9 @@ TEST_CASE("launchers refuse parameters outside the contract") {
     CHECK(refused([](auto& p) { p.shape.family = Family::kMamba2; }));
     CHECK(refused([](auto& p) { p.shape.state = StateFormat::kBf16; }));
     CHECK(refused([](auto& p) { p.batch = 0; }));
+    CHECK(refused([](auto& p) { p.batch = 2; }));  // of one slot
+    CHECK(refused([](auto& p) { p.qkv += 1; }));   // two bytes off
+    CHECK(refused([](auto& p) { p.ring_u += 4; }));
     CHECK(refused([](auto& p) { p.batch = 65536; }));
     CHECK(refused([](auto& p) { p.ring_capacity = 0; }));
     CHECK(refused([](auto& p) { p.ring_capacity = kMaxRingCapacity + 1; }));

@@ -40,7 +40,7 @@ DeviceInfo gpu(const std::string& name) {
     return device;
 }
 
-const Provenance kProvenance{KVSIM_SOURCE_DIR "/configs/calibration/smoke.yaml", "abc",
+const Provenance kProvenance{KVSIM_SOURCE_DIR "/configs/calibration/smoke.yaml", "grid", "abc",
                              "2026-01-02T03:04:05Z"};
 
 }  // namespace

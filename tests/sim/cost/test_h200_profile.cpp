@@ -40,3 +40,25 @@ TEST_CASE("the committed fit is the fit of the committed rows", "[h200]") {
         }
     }
 }
+
+TEST_CASE("counted DRAM bytes are those of the traffic formulas", "[h200]") {
+    int compared = 0;
+    for (const MeasuredRow& m : load_profile(kFolder).rows) {
+        if (!is_linear(m.row) || m.row.l2 != L2State::kCold) continue;
+        const LinearLaunch launch = launch_of(m.row);
+        const auto formula =
+            static_cast<double>(linear_traffic(launch.shape, launch.form, launch.work).total());
+        if (formula < 64e6) continue;
+        REQUIRE(m.row.dram_read_bytes);
+        REQUIRE(m.row.dram_write_bytes);
+        const double error =
+            static_cast<double>(*m.row.dram_read_bytes + *m.row.dram_write_bytes) / formula - 1.0;
+        INFO(m.place.file << ":" << m.place.line << ": " << error);
+        // Below 128 rows, records and inputs outlive the rotation in the L2: profiles/README.md.
+        const bool records_warm = launch.form == Form::kBuffered && launch.work.sequences < 128;
+        CHECK(error > (records_warm ? -0.06 : -0.03));
+        CHECK(error < 0.03);
+        ++compared;
+    }
+    CHECK(compared > 500);
+}
