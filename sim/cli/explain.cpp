@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::int64_t kDefaultBatch = 1;
 constexpr std::int64_t kDefaultContext = 1024;
+constexpr std::int64_t kMostCachedTokens = std::int64_t{1} << 40;  // bytes and FLOPs stay within 64 bits
 
 struct ExplainOptions {
     FileOptions input;
@@ -57,8 +58,13 @@ std::int64_t total(const ByteLedger& ledger) {
     return sum;
 }
 
-nlohmann::ordered_json to_json(const Experiment& experiment, const DecodeStep& step, const StepPrice& price,
-                               const std::vector<OperatorCost>& operators) {
+// Whether the device could hold the step's sequences; a step that it cannot is priced all the same.
+bool fits(const Capacity& capacity, const DecodeStep& step) {
+    return step.shape.decode.sequences <= capacity.requests;
+}
+
+nlohmann::ordered_json to_json(const Experiment& experiment, const Capacity& capacity, const DecodeStep& step,
+                               const StepPrice& price, const std::vector<OperatorCost>& operators) {
     const LinearWork& work = step.shape[step.form];
     nlohmann::ordered_json json;
     json["model"] = experiment.model.name;
@@ -69,6 +75,7 @@ nlohmann::ordered_json to_json(const Experiment& experiment, const DecodeStep& s
     json["context"] = step.shape.decode.context_max;
     json["buffered_tokens"] = work.buffered_tokens;
     json["flushes"] = work.flushes;
+    json["fits"] = fits(capacity, step);
     json["step_us"] = to_us(price.time);
     json["operators"] = nlohmann::ordered_json::array();
     for (const OperatorCost& op : operators) {
@@ -83,8 +90,8 @@ nlohmann::ordered_json to_json(const Experiment& experiment, const DecodeStep& s
     return json;
 }
 
-std::string to_table(const Experiment& experiment, const DecodeStep& step, const StepPrice& price,
-                     const std::vector<OperatorCost>& operators) {
+std::string to_table(const Experiment& experiment, const Capacity& capacity, const DecodeStep& step,
+                     const StepPrice& price, const std::vector<OperatorCost>& operators) {
     using enum TextTable::Align;
     TextTable table({{"operator", kLeft},
                      {"count"},
@@ -104,11 +111,16 @@ std::string to_table(const Experiment& experiment, const DecodeStep& step, const
                        std::string(kSourceNames[static_cast<std::size_t>(op.source)])});
     }
     const LinearWork& work = step.shape[step.form];
+    const std::string note =
+        fits(capacity, step)
+            ? ""
+            : fmt::format("does not fit: {} requests of this length do, limited by {}\n", capacity.requests,
+                          kLimitNames[static_cast<std::size_t>(capacity.limit)]);
     return fmt::format(
         "{} on {}: decode step of {} sequences at context {}, {} form, {} buffered tokens, {} flushes\n"
-        "step time {:.1f} us\n\n{}",
+        "{}step time {:.1f} us\n\n{}",
         experiment.model.name, experiment.device.name, work.sequences, step.shape.decode.context_max,
-        name(step.form), work.buffered_tokens, work.flushes, to_us(price.time), table.str());
+        name(step.form), work.buffered_tokens, work.flushes, note, to_us(price.time), table.str());
 }
 
 ExitCode explain(const ExplainOptions& options) {
@@ -116,14 +128,20 @@ ExitCode explain(const ExplainOptions& options) {
     const auto* steady = std::get_if<SteadyWorkload>(&experiment.workload);
     const std::int64_t batch = options.batch.value_or(steady ? steady->batch : kDefaultBatch);
     const std::int64_t context = options.context.value_or(steady ? steady->context : kDefaultContext);
+    if (batch * context > kMostCachedTokens) {
+        throw_mistake({}, "--batch, --context",
+                      fmt::format("expected at most {} cached tokens in all, got {}", kMostCachedTokens,
+                                  batch * context));
+    }
+    const Capacity capacity = solve_capacity(experiment, context + 1);
     const DecodeStep step = decode_step(experiment.linear, batch, context);
     const StepCost cost = make_step_cost(experiment);
     const StepPrice price = cost.price(step.shape);
     const std::vector<OperatorCost> operators = cost.explain(step.shape);
     if (options.json) {
-        fmt::print("{}\n", to_json(experiment, step, price, operators).dump(2));
+        fmt::print("{}\n", to_json(experiment, capacity, step, price, operators).dump(2));
     } else {
-        fmt::print("{}", to_table(experiment, step, price, operators));
+        fmt::print("{}", to_table(experiment, capacity, step, price, operators));
     }
     return ExitCode::kGood;
 }

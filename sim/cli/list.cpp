@@ -15,6 +15,7 @@
 #include "sim/base/text.hpp"
 #include "sim/cli/command.hpp"
 #include "sim/config/locate.hpp"
+#include "sim/config/supported.hpp"
 #include "sim/cost/step_cost.hpp"
 #include "sim/memory/capacity.hpp"
 #include "sim/policies/flush.hpp"
@@ -66,11 +67,12 @@ constexpr std::array<Kind, 14> kKinds{{
     {"workloads", "files of workloads: `workload`", [] { return files(FileKind::kWorkload); }},
     {"experiments", "files of configs/experiments: `experiment` of a sweep",
      [] { return files(FileKind::kExperiment); }},
-    {"families", "linear-attention layers: `linear.family` of a model", [] { return entries(kFamilyNames); }},
+    {"families", "linear-attention layers: `linear.family` of a model",
+     [] { return entries(kSupportedFamilies); }},
     {"forms", "ways to serve the linear layers: `linear.form`", [] { return entries(form_policies()); }},
     {"flush", "policies that fold a buffer into its state", [] { return entries(flush_policies()); }},
     {"state_formats", "`linear.state_dtype`; each needs a measured kernel",
-     [] { return entries(kStateFormatNames); }},
+     [] { return entries(kSupportedStateFormats); }},
     {"limits", "what may bind the number of requests", [] { return entries(kLimitNames); }},
     {"owners", "whose bytes they are", [] { return entries(kOwnerNames); }},
     {"sources", "where a time comes from, best first", [] { return entries(kSourceNames); }},

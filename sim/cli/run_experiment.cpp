@@ -5,7 +5,7 @@
 #include <string_view>
 #include <variant>
 
-#include "sim/base/check.hpp"
+#include "sim/base/error.hpp"
 #include "sim/cli/setup.hpp"
 #include "sim/serving/simulate.hpp"
 
@@ -42,10 +42,12 @@ std::optional<RunOutcome> misfit(const Experiment& e) {
 }  // namespace
 
 RunOutcome run_experiment(const Experiment& experiment) {
-    if (std::optional<RunOutcome> outcome = misfit(experiment)) return *std::move(outcome);
     try {
+        if (std::optional<RunOutcome> outcome = misfit(experiment)) return *std::move(outcome);
         return {RunStatus::kOk, "", "", simulate(experiment, make_step_cost(experiment))};
-    } catch (const InvariantError& error) {
+    } catch (const ConfigError&) {
+        throw;                               // the user's to mend
+    } catch (const std::exception& error) {  // a broken invariant, no memory
         return {RunStatus::kFailed, error.what(), "", std::nullopt};
     }
 }

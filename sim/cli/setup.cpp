@@ -25,7 +25,7 @@ std::int64_t mean_tokens_per_request(const Experiment& experiment) {
     struct Visitor {
         std::uint64_t seed;
         std::int64_t operator()(const SteadyWorkload& w) const {
-            return std::max<std::int64_t>(w.context, 1);
+            return w.context + 1;  // and the token of the step
         }
         std::int64_t operator()(const SyntheticWorkload& w) const { return mean_tokens(generate(w, seed)); }
         std::int64_t operator()(const TraceWorkload& w) const { return mean_tokens(read_trace(w.path)); }

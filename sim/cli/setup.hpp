@@ -15,8 +15,8 @@ namespace kvsim {
 // or lacks the experiment's form.
 StepCost make_step_cost(const Experiment& experiment);
 
-// KV entries that a request of the experiment holds when it ends: the context of a steady workload, else the
-// mean of prompt + output over all arrivals, rounded up.
+// KV entries that a request of the experiment holds when it ends: the context of a steady workload and
+// the token of its step, else the mean of prompt + output over all arrivals, rounded up.
 std::int64_t mean_tokens_per_request(const Experiment& experiment);
 
 Capacity solve_capacity(const Experiment& experiment, std::int64_t tokens_per_request);

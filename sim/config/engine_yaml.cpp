@@ -2,15 +2,14 @@
 #include <yaml-cpp/emitter.h>
 
 #include "sim/config/schema.hpp"
+#include "sim/config/supported.hpp"
 
 namespace kvsim {
 
 namespace {
 
 // What kernels and the cost model can serve.
-constexpr std::array<Form, 2> kSupportedForms{Form::kRecurrent, Form::kBuffered};
 constexpr std::array<std::string_view, 2> kSupportedFormNames{name(Form::kRecurrent), name(Form::kBuffered)};
-constexpr std::array<std::string_view, 1> kSupportedStateNames{name(StateFormat::kFp32)};
 constexpr IntRange kBufferLength{1, 128};  // 128: the largest ring of the kernels
 
 }  // namespace
@@ -46,7 +45,7 @@ LinearServing read_linear(const YamlCursor& map) {
     LinearServing linear;
     const YamlCursor form = map.find("form");
     if (const auto index = form.choice_index(kSupportedFormNames)) linear.form = kSupportedForms[*index];
-    linear.state = map.find("state_dtype").choice<StateFormat>(kSupportedStateNames, StateFormat::kFp32);
+    linear.state = map.find("state_dtype").choice<StateFormat>(kSupportedStateFormats, StateFormat::kFp32);
 
     const bool recurrent = linear.form == Form::kRecurrent;
     const YamlCursor length = recurrent ? map.find("buffer_length") : map.at("buffer_length");

@@ -2,13 +2,12 @@
 #include <yaml-cpp/emitter.h>
 
 #include "sim/config/schema.hpp"
+#include "sim/config/supported.hpp"
 
 namespace kvsim {
 
 namespace {
 
-// Only GDN layers have parameter formulas and kernels.
-constexpr std::array<std::string_view, 1> kSupportedFamilies{kFamilyNames[static_cast<int>(Family::kGdn)]};
 constexpr std::array<std::string_view, 2> kFfnKindNames{"dense", "moe"};
 
 // Generous bounds that keep every product of sizes within 64 bits: a model at all limits has 2^60 parameters.

@@ -45,7 +45,7 @@ LengthDistribution read_lengths(const YamlCursor& map) {
         return lengths;
     }
     if (constant.present()) {
-        lengths.value = constant.integer(kTokens, 1);
+        lengths.value = lengths.min = lengths.max = constant.integer(kTokens, 1);
         return lengths;
     }
     if (log_normal.present()) {
@@ -125,7 +125,14 @@ WorkloadSpec read_workload(const YamlCursor& map) {
         }
         case WorkloadKind::kPoisson: {
             SyntheticWorkload synthetic;
-            synthetic.rate = map.at("rate").frequency();
+            const YamlCursor rate = map.at("rate");
+            synthetic.rate = rate.frequency();
+            // Slower than one in thirty years, gaps leave the range of time.
+            constexpr double kSlowest = 1e-9;
+            if (synthetic.rate.value() > 0.0 && synthetic.rate.value() < kSlowest) {
+                rate.mistake(
+                    fmt::format("expected at least {} /s, got `{}`", kSlowest, to_text(synthetic.rate)));
+            }
             synthetic.requests = map.at("requests").integer(kCount);
             synthetic.prompt = read_lengths(map.at("prompt_tokens"));
             synthetic.output = read_lengths(map.at("output_tokens"));
