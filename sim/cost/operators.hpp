@@ -108,8 +108,8 @@ class OperatorWalk {
         OperatorWork op{name, model_.linear_layers};
         op.flops = t.flops;
         op.own(Owner::kWeights, t.weights)
-            .own(Owner::kStateRead, t.window_read)
-            .own(Owner::kStateWrite, t.window_write)
+            .own(Owner::kConvRead, t.window_read)
+            .own(Owner::kConvWrite, t.window_write)
             .own(Owner::kActivations, t.activations);
         return op;
     }

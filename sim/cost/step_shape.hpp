@@ -49,14 +49,16 @@ enum class Owner : std::uint8_t {
     kKvWrite,
     kStateRead,
     kStateWrite,
+    kConvRead,  // windows of the convolution
+    kConvWrite,
     kBufferRead,
     kBufferWrite,
     kActivations
 };
-inline constexpr int kOwnerCount = 8;
+inline constexpr int kOwnerCount = 10;
 inline constexpr std::array<std::string_view, kOwnerCount> kOwnerNames{
-    "weights",     "kv_read",     "kv_write",     "state_read",
-    "state_write", "buffer_read", "buffer_write", "activations"};
+    "weights",   "kv_read",    "kv_write",    "state_read",   "state_write",
+    "conv_read", "conv_write", "buffer_read", "buffer_write", "activations"};
 using ByteLedger = std::array<Bytes, kOwnerCount>;
 
 // Where a time comes from, best first.

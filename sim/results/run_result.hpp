@@ -54,7 +54,7 @@ struct RunResult {
     double output_tokens_per_s = 0.0;  // generated / simulated time
     double requests_per_s = 0.0;       // completed / simulated time
     std::int64_t steps = 0;
-    Time simulated;  // from zero to the last event
+    Time simulated;  // from zero to the last event, or to the horizon
     Time busy;       // sum of step times
     ByteLedger bytes{};
     std::array<Time, kSourceCount> time_by_source{};  // sums to busy

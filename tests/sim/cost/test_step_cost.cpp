@@ -118,16 +118,18 @@ TEST_CASE("state, buffer and KV bytes of a step belong to their owners", "[step_
     constexpr std::int64_t kState = 2'097'152, kRecord = 12'416, kWindow = 49'152, kLinear = 30;
 
     const StepPrice recurrent = step_cost(model).price(decode(Form::kRecurrent, 64, 1000));
-    CHECK(owned(recurrent.bytes, Owner::kStateRead) == kLinear * 64 * (kState + kWindow));
-    CHECK(owned(recurrent.bytes, Owner::kStateWrite) == kLinear * 64 * (kState + kWindow));
+    CHECK(owned(recurrent.bytes, Owner::kStateRead) == kLinear * 64 * kState);
+    CHECK(owned(recurrent.bytes, Owner::kStateWrite) == kLinear * 64 * kState);
+    CHECK(owned(recurrent.bytes, Owner::kConvRead) == kLinear * 64 * kWindow);
+    CHECK(owned(recurrent.bytes, Owner::kConvWrite) == kLinear * 64 * kWindow);
     CHECK(owned(recurrent.bytes, Owner::kBufferRead) == 0);
     CHECK(owned(recurrent.bytes, Owner::kBufferWrite) == 0);
     CHECK(owned(recurrent.bytes, Owner::kKvRead) == 20'480 * 64 * 1001);  // the token just stored is read too
     CHECK(owned(recurrent.bytes, Owner::kKvWrite) == 20'480 * 64);
 
     const StepPrice buffered = step_cost(model).price(decode(Form::kBuffered, 64, 1000, 64 * 7, 4));
-    CHECK(owned(buffered.bytes, Owner::kStateRead) == kLinear * 64 * (kState + kWindow));
-    CHECK(owned(buffered.bytes, Owner::kStateWrite) == kLinear * (4 * kState + 64 * kWindow));
+    CHECK(owned(buffered.bytes, Owner::kStateRead) == kLinear * 64 * kState);
+    CHECK(owned(buffered.bytes, Owner::kStateWrite) == kLinear * 4 * kState);
     CHECK(owned(buffered.bytes, Owner::kBufferRead) == kLinear * 64 * 7 * kRecord);
     CHECK(owned(buffered.bytes, Owner::kBufferWrite) == kLinear * 64 * kRecord);
 }
@@ -296,8 +298,7 @@ TEST_CASE("buffered decode moves fewer bytes and takes less time than recurrent 
     const double ratio = 2.0 * 2'097'152 / (2'097'152 * 17.0 / 16.0 + 8.5 * 12'416);
     const auto state_bytes_of = [](const StepPrice& p) {
         return static_cast<double>(owned(p.bytes, Owner::kStateRead) + owned(p.bytes, Owner::kStateWrite) +
-                                   owned(p.bytes, Owner::kBufferRead) + owned(p.bytes, Owner::kBufferWrite) -
-                                   30 * 256 * 2 * 49'152);
+                                   owned(p.bytes, Owner::kBufferRead) + owned(p.bytes, Owner::kBufferWrite));
     };
     CHECK(state_bytes_of(recurrent) / state_bytes_of(buffered) == Approx(ratio).epsilon(1e-9));
 }
