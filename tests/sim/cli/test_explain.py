@@ -53,6 +53,15 @@ class Explain(CliTest):
         self.assertIn("decode step of 32 sequences at context 1024", text)
         self.assertIn("roofline", text)
 
+    def test_a_step_that_does_not_fit_says_so(self):
+        self.assertTrue(self.json("explain", "experiment.yaml")["fits"])
+        arguments = ["explain", "experiment.yaml", "--batch", 4000, "--context", 100000]
+        self.assertFalse(self.json(*arguments)["fits"])
+        self.assertIn("does not fit", self.kvsim(*arguments).stdout)
+
+    def test_more_tokens_than_64_bits_can_price_are_refused(self):
+        self.refused("explain", "experiment.yaml", "--batch", 1 << 20, "--context", 1 << 30, says=["--context"])
+
     def test_refusals(self):
         self.refused("explain", "experiment.yaml", "--batch", "0", says=["--batch"])
         self.refused("explain", "experiment.yaml", "--set", "linear.form=direct", says=["direct"])

@@ -107,6 +107,13 @@ class Refusals(CliTest):
                                    says=["experiment.yaml: model: ", "does not fit", "40.0 GiB"])
         self.assertEqual(len(message.splitlines()), 1)
 
+    def test_batch_that_misses_by_one_token(self):
+        """The KV cache holds each request's context and the token of the step."""
+        tokens = self.json("capacity", "experiment.yaml")["kv_tokens"]
+        fits = ["run", "experiment.yaml", "--set", "workload.batch=8", "--set", f"workload.context={tokens // 8 - 1}"]
+        self.assertEqual(self.json(*fits)["steps"], 32)
+        self.refused(*fits[:-1], f"workload.context={tokens // 8}", says=["does not fit", "kv_tokens"])
+
     def test_batch_that_does_not_fit(self):
         self.refused_run("--set", "workload.batch=100000", says=["workload.batch", "limited by"])
 

@@ -86,6 +86,18 @@ class Sweep(CliTest):
         self.write("sweep.yaml", SWEEP.replace("[1, 32]", "[1, -32]"))
         self.refused("sweep", "sweep.yaml", says=["sweep.yaml:6:", "-32"])
 
+    def test_one_bad_point_does_not_stop_the_others(self):
+        """At one request in thirty years the last of eight arrives beyond the range of time."""
+        workload = "{kind: poisson, rate: 5 /s, requests: 8, prompt_tokens: {constant: 9}, output_tokens: {constant: 2}}"
+        lines = EXPERIMENT.format(profile=self.profile).splitlines()
+        self.write("experiment.yaml", "\n".join(f"workload: {workload}" if line.startswith("workload:") else line
+                                                for line in lines))
+        self.write("sweep.yaml", SWEEP.replace("{key: workload.batch, values: [1, 32]}",
+                                               "{key: workload.rate, values: [5 /s, 0.000000001 /s]}"))
+        self.kvsim("sweep", "sweep.yaml", "--out", "out", code=1)
+        self.assertEqual({(row["workload.rate"], row["status"]) for row in self.rows("out")},
+                         {("5 /s", "ok"), ("0.000000001 /s", "failed")})
+
     def test_a_broken_trace_is_bad_input_of_the_whole_sweep(self):
         self.write("trace.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n")
         self.write("sweep.yaml", SWEEP.replace("{key: workload.batch, values: [1, 32]}", "{key: seed, values: [1, 2]}"))

@@ -50,6 +50,8 @@ TEST_CASE("a length distribution set by override takes the place of the file's")
     const Experiment e = load_experiment(kAzure, {{"workload.prompt_tokens", "{constant: 100}"}});
     const auto& azure = std::get<SyntheticWorkload>(e.workload);
     CHECK(azure.prompt.kind == LengthDistribution::Kind::kConstant);
+    CHECK(azure.prompt.min == azure.prompt.value);  // nothing clamps what is constant
+    CHECK(azure.prompt.max == azure.prompt.value);
     CHECK(azure.prompt.value == 100);
     CHECK(azure.output.kind == LengthDistribution::Kind::kEmpirical);
 }
