@@ -17,7 +17,8 @@ struct StepCost::Impl {
     DeviceSpec device;
     ProfileFit fit;
     double node_us = 0.0;
-    double peak_flop_per_us = 0.0;
+    double peak_bf16_flop_per_us = 0.0;
+    double peak_fp32_flop_per_us = 0.0;
     double peak_bytes_per_us = 0.0;
     std::array<const LinearFit*, kFormCount> kernels{};  // into fit; null where the profile has none
 
@@ -26,7 +27,8 @@ struct StepCost::Impl {
           device(std::move(d)),
           fit(std::move(f)),
           node_us(to_us(fit.empty_node)),
-          peak_flop_per_us(device.peak_bf16.value() * 1e-6),
+          peak_bf16_flop_per_us(device.peak_bf16.value() * 1e-6),
+          peak_fp32_flop_per_us(device.peak_fp32.value() * 1e-6),
           peak_bytes_per_us(device.peak_bandwidth.value() * 1e-6) {
         for (const LinearFit& kernel : fit.linear) {
             if (kernel.matches(walk.linear_layer(), kernel.form))
@@ -43,21 +45,25 @@ struct StepCost::Impl {
         throw ConfigError(profile_mistake(fit.origin, 0, "", std::move(message)));
     }
 
+    // At the peak of the units that do the work: our linear decode kernels use the CUDA cores, in fp32.
+    double compute_us(const OperatorWork& op) const {
+        return static_cast<double>(op.flops) / (op.linear ? peak_fp32_flop_per_us : peak_bf16_flop_per_us);
+    }
+
     // One operator of one layer.
     TimedSource time(const OperatorWork& op) const {
         const auto bytes = static_cast<double>(op.total_bytes);
-        const double compute_us = static_cast<double>(op.flops) / peak_flop_per_us;
         if (op.linear == nullptr) {
             // The copy law is at or above bytes / peak, as the constructor has made sure.
             const double memory_us = fit.copy.law.time_us(bytes);
             const double launch_us = static_cast<double>(op.launches) * node_us;
-            return {time_from_us(launch_us + std::max(memory_us, compute_us)), Source::kRoofline};
+            return {time_from_us(launch_us + std::max(memory_us, compute_us(op))), Source::kRoofline};
         }
         const LinearShape& shape = walk.linear_layer();
         const LinearFit* kernel = kernels[static_cast<std::size_t>(op.form)];
         if (kernel == nullptr) kernel = &fit.linear_fit(shape, op.form);  // says what is missing
         const TimedSource timed = fit.linear_time(*kernel, {shape, op.form, *op.linear});
-        const double least_us = std::max(bytes / peak_bytes_per_us, compute_us);
+        const double least_us = std::max(bytes / peak_bytes_per_us, compute_us(op));
         if (to_us(timed.time) < least_us) {
             refuse(
                 fmt::format("kernel {}: {:.3f} us for {} rows is impossible on device {}, which needs {:.3f} "
@@ -69,9 +75,8 @@ struct StepCost::Impl {
 
     Bound bound(const OperatorWork& op, Time t) const {
         const double memory_us = static_cast<double>(op.total_bytes) / peak_bytes_per_us;
-        const double compute_us = static_cast<double>(op.flops) / peak_flop_per_us;
-        if (std::max(memory_us, compute_us) < 0.5 * to_us(t)) return Bound::kLaunch;
-        return memory_us >= compute_us ? Bound::kMemory : Bound::kCompute;
+        if (std::max(memory_us, compute_us(op)) < 0.5 * to_us(t)) return Bound::kLaunch;
+        return memory_us >= compute_us(op) ? Bound::kMemory : Bound::kCompute;
     }
 };
 

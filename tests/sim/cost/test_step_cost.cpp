@@ -20,6 +20,7 @@ DeviceSpec h200() {
     d.name = "h200";
     d.peak_bandwidth = Bandwidth(4.8e12);
     d.peak_bf16 = FlopRate(989.4e12);
+    d.peak_fp32 = FlopRate(66.9e12);
     return d;
 }
 

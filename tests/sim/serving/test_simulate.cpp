@@ -21,6 +21,7 @@ Experiment experiment(WorkloadSpec workload) {
     e.device.peak_bandwidth = Bandwidth(4.8e12);
     e.device.peak_bf16 = FlopRate(989.4e12);
     e.device.peak_fp32 = FlopRate(66.9e12);
+    e.device.peak_fp32 = FlopRate(66.9e12);
     e.engine.name = "engine";
     e.engine.mem_fraction_static = 0.9;
     e.engine.state_memory_ratio = 0.9;
