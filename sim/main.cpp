@@ -16,16 +16,21 @@ namespace {
 
 using namespace kvsim;
 
+// To stderr, which may be closed: then the exit code alone has to say it.
+void complain(const std::string& text) {
+    std::fputs((text + '\n').c_str(), stderr);
+}
+
 ExitCode run_command(const Action& action, const std::vector<std::string>& command_line) {
     try {
         const ExitCode code = action(command_line);
         if (std::fflush(stdout) != 0) throw std::runtime_error("cannot write to standard output");
         return code;
     } catch (const ConfigError& error) {
-        fmt::print(stderr, "{}\n", error.what());
+        complain(error.what());
         return ExitCode::kBadInput;
     } catch (const std::exception& error) {
-        fmt::print(stderr, "kvsim: {}\n", error.what());
+        complain(fmt::format("kvsim: {}", error.what()));
         return ExitCode::kRunFailed;
     }
 }

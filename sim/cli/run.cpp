@@ -88,7 +88,9 @@ Action declare_run(CLI::App& app) {
     const auto options = std::make_shared<RunOptions>();
     add_file_options(app, options->input, "Experiment (YAML)");
     app.add_option("--out", options->out, "Write runs.csv, manifest.json and resolved.yaml into this folder")
-        ->type_name("DIR");
+        ->type_name("DIR")
+        ->check(
+            [](const std::string& folder) { return folder.empty() ? "expected a folder, got nothing" : ""; });
     app.add_flag("--json", options->json, "Print JSON");
     return [options](std::span<const std::string> command_line) { return run(*options, command_line); };
 }

@@ -139,7 +139,9 @@ Action declare_sweep(CLI::App& app) {
                    "Runs at a time (default: one per core); results do not depend on it")
         ->check(CLI::Range(1, 1024));
     app.add_option("--out", options->out, "Folder of results (default: results/<name of the sweep>)")
-        ->type_name("DIR");
+        ->type_name("DIR")
+        ->check(
+            [](const std::string& folder) { return folder.empty() ? "expected a folder, got nothing" : ""; });
     return [options](std::span<const std::string> command_line) { return sweep(*options, command_line); };
 }
 

@@ -1,9 +1,10 @@
 """kvsim run: results, refusals, and the folder of results."""
 
 import json
+import subprocess
 import unittest
 
-from support import (CONV_TRACE, LINEAR_LAYERS, ROOT, TRACE, CliTest, buffered_us, launch_us, recurrent_bytes,
+from support import (CONV_TRACE, KVSIM, LINEAR_LAYERS, ROOT, TRACE, CliTest, buffered_us, launch_us, recurrent_bytes,
                      skipped)
 
 STATISTICS = {"count", "mean", "p50", "p90", "p99"}
@@ -128,6 +129,14 @@ class Refusals(CliTest):
 
     def test_set_without_value(self):
         self.refused_run("--set", "seed", says=["--set", "path=value", "seed"])
+
+    def test_empty_folder_name(self):
+        self.refused("run", "experiment.yaml", "--out", "", says=["--out"])
+
+    def test_errors_need_no_open_stderr(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            result = subprocess.run([KVSIM, "run", "absent.yaml"], cwd=self.folder, stderr=full, timeout=60)
+        self.assertEqual(result.returncode, 2)
 
     def test_unknown_option_and_command(self):
         self.refused("run", "experiment.yaml", "--jsn", says=["--jsn"])
