@@ -1,5 +1,7 @@
 #include "kernels/calibrate/replay_rule.hpp"
 
+#include "sim/base/percentile.hpp"
+
 #include <algorithm>
 #include <cmath>
 
@@ -11,12 +13,9 @@ const Time kMinGraph = time_from_us(4'000.0);
 const Time kMaxGraph = time_from_us(30'000.0);
 
 Time quantile(const std::vector<Time>& sorted, double q) {
-    const double position = q * static_cast<double>(sorted.size() - 1);
-    const auto below = static_cast<std::size_t>(position);
-    const std::size_t above = std::min(below + 1, sorted.size() - 1);
-    const double share = position - static_cast<double>(below);
-    const auto step = static_cast<double>((sorted[above] - sorted[below]).value());
-    return sorted[below] + Time(std::llround(share * step));
+    return Time(std::llround(percentile(static_cast<std::int64_t>(sorted.size()), q, [&](std::int64_t rank) {
+        return static_cast<double>(sorted[static_cast<std::size_t>(rank)].value());
+    })));
 }
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {

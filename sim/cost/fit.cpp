@@ -9,6 +9,7 @@
 
 #include "sim/base/check.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/percentile.hpp"
 
 namespace kvsim {
 
@@ -29,12 +30,9 @@ Rows rows_of(const Profile& profile, std::string_view kernel) {
     return rows;
 }
 
-// Sorted samples, linear interpolation between closest ranks.
-double percentile(std::span<const double> sorted, double q) {
-    const double rank = q * static_cast<double>(sorted.size() - 1);
-    const auto low = static_cast<std::size_t>(rank);
-    const std::size_t high = std::min(low + 1, sorted.size() - 1);
-    return sorted[low] + (rank - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+double percentile_of(std::span<const double> sorted, double q) {
+    return percentile(static_cast<std::int64_t>(sorted.size()), q,
+                      [&](std::int64_t rank) { return sorted[static_cast<std::size_t>(rank)]; });
 }
 
 template <class Law>
@@ -185,7 +183,7 @@ std::vector<Group> linear_groups(const Profile& profile) {
 ErrorSummary summarise_errors(std::vector<double> errors) {
     if (errors.empty()) return {};
     std::sort(errors.begin(), errors.end());
-    return {static_cast<std::int64_t>(errors.size()), percentile(errors, 0.5), percentile(errors, 0.9),
+    return {static_cast<std::int64_t>(errors.size()), percentile_of(errors, 0.5), percentile_of(errors, 0.9),
             errors.back()};
 }
 
@@ -228,7 +226,7 @@ ProfileFit fit_profile(const Profile& profile) {
     fit.origin = profile.folder;
     std::vector<double> empty = measured_us(rows_of(profile, "empty"));
     std::sort(empty.begin(), empty.end());
-    fit.empty_node = time_from_us(percentile(empty, 0.5));
+    fit.empty_node = time_from_us(percentile_of(empty, 0.5));
     const double node_us = to_us(fit.empty_node);
     fit.copy = fit_stream(profile, "stream_copy", node_us);
     fit.read = fit_stream(profile, "stream_read", node_us);

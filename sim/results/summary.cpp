@@ -2,21 +2,11 @@
 #include <cmath>
 
 #include "sim/base/check.hpp"
+#include "sim/base/percentile.hpp"
 #include "sim/results/run_result.hpp"
 
 namespace kvsim {
 namespace {
-
-// Percentile `q` of `count` sorted samples that `at(rank)` returns. Rank q (count - 1), linear between its
-// neighbours: method 7 of Hyndman and Fan (1996), numpy's default.
-template <class At>
-double percentile(std::int64_t count, double q, const At& at) {
-    const double rank = q * static_cast<double>(count - 1);
-    const auto below = static_cast<std::int64_t>(std::floor(rank));
-    const std::int64_t above = std::min(below + 1, count - 1);
-    const double low = at(below);
-    return low + (rank - static_cast<double>(below)) * (at(above) - low);
-}
 
 template <class At>
 Summary summary_of(std::int64_t count, double sum, const At& at) {
