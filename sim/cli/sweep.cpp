@@ -56,9 +56,11 @@ int default_jobs() {
 // --set changes the base experiment; a swept key would be set twice.
 void require_not_swept(const std::vector<Override>& overrides, const Sweep& sweep) {
     for (const auto& [path, value] : overrides) {
-        if (std::ranges::find(sweep.axes, path) != sweep.axes.end()) {
-            throw_mistake({fmt::format("--set {}={}", path, value)}, path,
-                          "this key is an axis of the sweep");
+        for (const std::string& axis : sweep.axes) {
+            if (path == axis || path.starts_with(axis + ".")) {
+                throw_mistake({fmt::format("--set {}={}", path, value)}, path,
+                              fmt::format("the axis `{}` of the sweep sets this key", axis));
+            }
         }
     }
 }

@@ -30,6 +30,11 @@ Axis read_axis(const YamlCursor& map, std::set<std::string>& keys) {
     if (!axis.key.empty() && !keys.insert(axis.key).second) {
         key.mistake(fmt::format("`{}` is the key of an axis above", axis.key));
     }
+    // Setting a part anew forgets what was set inside it: the rows would carry labels that did nothing.
+    for (const std::string& other : keys) {
+        if (other.starts_with(axis.key + "."))
+            key.mistake(fmt::format("`{}` would undo the axis `{}` above; put it first", axis.key, other));
+    }
     std::set<std::string> texts;
     for (const YamlCursor& item : map.at("values").items(1)) {
         const std::string text = item.string();

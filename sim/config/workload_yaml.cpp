@@ -104,6 +104,19 @@ TraceWorkload read_trace_file(const YamlCursor& value) {
     return trace;
 }
 
+// What a file says beside its trace is another scenario, at rest; what an override says there would do
+// nothing.
+void refuse_replaced(const YamlCursor& map, const YamlCursor& trace) {
+    for (const char* key :
+         {"batch", "context", "steps", "rate", "requests", "prompt_tokens", "output_tokens"}) {
+        const YamlCursor other = map.find(key);
+        if (!other.present()) continue;
+        const std::string& file = other.place().file;
+        if (file.starts_with("--set ") && file != trace.place().file)
+            other.mistake("the trace takes the place of this key");
+    }
+}
+
 }  // namespace
 
 WorkloadSpec read_workload(const YamlCursor& map) {
@@ -144,7 +157,10 @@ WorkloadSpec read_workload(const YamlCursor& map) {
     }
     // A trace takes the place of the arrivals and lengths above, which must still be sound.
     const YamlCursor trace = kind == WorkloadKind::kTrace ? map.at("trace") : map.find("trace");
-    if (trace.present()) workload = read_trace_file(trace);
+    if (trace.present()) {
+        workload = read_trace_file(trace);
+        refuse_replaced(map, trace);
+    }
     return workload;
 }
 

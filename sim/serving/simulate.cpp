@@ -41,7 +41,7 @@ Capacity capacity_for(const Experiment& experiment, std::int64_t tokens_per_requ
 
 RunResult run_steady(const Experiment& experiment, const SteadyWorkload& workload, const StepPricer& pricer) {
     const Capacity capacity = capacity_for(experiment, workload.context + 1);
-    if (workload.batch <= capacity.requests) return serve_steady(workload, experiment.linear, pricer);
+    if (workload.batch <= capacity.requests) return serve_steady(workload, experiment.linear, pricer, experiment.horizon);
     RunResult result;  // the batch cannot exist: all of it is refused
     result.requests.read = workload.batch;
     result.requests.rejected = workload.batch;

@@ -25,8 +25,8 @@ Summary constant_samples(double value, std::int64_t count) {
 
 }  // namespace
 
-RunResult serve_steady(const SteadyWorkload& workload, const LinearServing& linear,
-                       const StepPricer& pricer) {
+RunResult serve_steady(const SteadyWorkload& workload, const LinearServing& linear, const StepPricer& pricer,
+                       std::optional<Time> horizon) {
     const std::int64_t batch = workload.batch;
     KVSIM_CHECK(batch >= 1 && workload.context >= 0 && workload.steps >= 1, "batch {}, context {}, {} steps",
                 batch, workload.context, workload.steps);
@@ -37,9 +37,11 @@ RunResult serve_steady(const SteadyWorkload& workload, const LinearServing& line
     shape.decode = {batch, batch * workload.context, workload.context};
     shape.logit_rows = batch;
     StepTotals totals;
-    for (std::int64_t step = 0; step < workload.steps; ++step) {
-        shape[form.form] = form.flush ? form.flush->step(step) : LinearWork{batch, batch, 0, 0};
+    std::int64_t steps = 0;
+    for (; steps < workload.steps; ++steps) {
+        shape[form.form] = form.flush ? form.flush->step(steps) : LinearWork{batch, batch, 0, 0};
         const StepPrice price = pricer.price(shape);
+        if (horizon && totals.busy() + price.time > *horizon) break;
         totals.add_step(shape, price, batch);
         totals.add_gaps(price.time, batch);
         totals.add_tokens(batch);
@@ -49,9 +51,10 @@ RunResult serve_steady(const SteadyWorkload& workload, const LinearServing& line
     result.requests.read = batch;
     result.requests.unfinished = batch;
     result.prompt_tokens = constant_samples(static_cast<double>(workload.context), batch);
-    result.output_tokens = constant_samples(static_cast<double>(workload.steps), batch);
-    result.tpot_ms = constant_samples(to_ms(totals.busy()) / static_cast<double>(workload.steps), batch);
-    totals.write(result, totals.busy());
+    result.output_tokens = constant_samples(static_cast<double>(steps), batch);
+    if (steps > 0)
+        result.tpot_ms = constant_samples(to_ms(totals.busy()) / static_cast<double>(steps), batch);
+    totals.write(result, steps < workload.steps ? *horizon : totals.busy());
     return result;
 }
 

@@ -1,6 +1,8 @@
 // A steady decode: what sweeps of kernels and buffers compare.
 #pragma once
 
+#include <optional>
+
 #include "sim/memory/capacity.hpp"
 #include "sim/results/run_result.hpp"
 #include "sim/serving/pricer.hpp"
@@ -12,6 +14,8 @@ namespace kvsim {
 // buffer, so that phases are spread over the cycle of m tokens; results are free of a bias of the phase when
 // `steps` is a multiple of m. Nothing arrives or completes: the rows count as unfinished, TTFT, E2E and queue
 // time have no samples, an ITL is a step's time, and a row's TPOT is their mean.
-RunResult serve_steady(const SteadyWorkload& workload, const LinearServing& linear, const StepPricer& pricer);
+// A step that would end after the horizon does not count.
+RunResult serve_steady(const SteadyWorkload& workload, const LinearServing& linear, const StepPricer& pricer,
+                       std::optional<Time> horizon = std::nullopt);
 
 }  // namespace kvsim

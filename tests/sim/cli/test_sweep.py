@@ -86,6 +86,13 @@ class Sweep(CliTest):
         self.write("sweep.yaml", SWEEP.replace("[1, 32]", "[1, -32]"))
         self.refused("sweep", "sweep.yaml", says=["sweep.yaml:6:", "-32"])
 
+    def test_an_axis_that_would_undo_another(self):
+        axes = "  - {key: linear.buffer_length, values: [4, 8]}\n  - {key: linear, values: ['{form: recurrent}']}\n"
+        self.write("sweep.yaml", SWEEP[:SWEEP.index("  - ")] + axes)
+        self.refused("sweep", "sweep.yaml", says=["sweep.yaml:6:", "undo the axis `linear.buffer_length`"])
+        self.write("sweep.yaml", SWEEP[:SWEEP.index("  - ")] + axes.splitlines()[1] + "\n")
+        self.refused("sweep", "sweep.yaml", "--set", "linear.buffer_length=4", says=["--set", "axis `linear`"])
+
     def test_one_bad_point_does_not_stop_the_others(self):
         """At one request in thirty years the last of eight arrives beyond the range of time."""
         workload = "{kind: poisson, rate: 5 /s, requests: 8, prompt_tokens: {constant: 9}, output_tokens: {constant: 2}}"

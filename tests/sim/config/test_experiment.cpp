@@ -97,6 +97,15 @@ TEST_CASE("a trace takes the place of the scenario's arrivals and lengths") {
 
 // ---- linear forms ----------------------------------------------------------------------------------------
 
+TEST_CASE("what an override says beside a trace is refused, not ignored") {
+    const TemporaryFolder folder;
+    const std::string trace = folder.write("t.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n");
+    CHECK(load_error(kAzure, {{"workload.trace", trace}, {"workload.rate", "9 /s"}}) ==
+          "--set workload.rate=9 /s: workload.rate: the trace takes the place of this key");
+    // The scenario of the file is at rest, and one override may hold both.
+    CHECK(load_error(kAzure, {{"workload.trace", trace}}).empty());
+}
+
 TEST_CASE("a buffer of one record is the recurrent form, and written so") {
     const Experiment e = load_experiment(kSteady, {{"linear.buffer_length", "1"}});
     CHECK(e.linear.form == Form::kRecurrent);

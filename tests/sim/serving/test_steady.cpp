@@ -47,6 +47,27 @@ TEST_CASE("a batch that is a multiple of the length has the same step every time
     CHECK(r.mean_batch == 32.0);
 }
 
+TEST_CASE("a steady decode ends at the horizon") {
+    // Steps of 53.12 us as above: one of them ends within 100 us, two within exactly twice their time, none
+    // in 1 ps.
+    const SteadyWorkload workload{32, 1024, 24};
+    const LinearServing serving = linear(Form::kBuffered, 8);
+    const FakePricer pricer = affine();
+    const RunResult one = serve_steady(workload, serving, pricer, time_from_us(100.0));
+    CHECK(one.steps == 1);
+    CHECK(one.busy == time_from_us(53.12));
+    CHECK(one.simulated == time_from_us(100.0));
+    CHECK(*one.output_tokens.p50 == 1.0);
+    CHECK(serve_steady(workload, serving, pricer, time_from_us(106.24)).steps == 2);
+    const RunResult none = serve_steady(workload, serving, pricer, Time(1));
+    CHECK(none.steps == 0);
+    CHECK_FALSE(none.tpot_ms.mean);
+    CHECK_FALSE(none.itl_ms.mean);
+    const RunResult all = serve_steady(workload, serving, pricer, time_from_us(1e6));
+    CHECK(all.steps == 24);
+    CHECK(all.simulated == all.busy);
+}
+
 TEST_CASE("over whole cycles any batch has the mean of the cycle") {
     for (const int m : {2, 3, 16, 24}) {
         for (const std::int64_t batch : {1, 5, 8, 100}) {
