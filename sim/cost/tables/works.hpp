@@ -35,16 +35,16 @@ struct GemmWork {
     Rotation rotation = kColdL2;
 };
 
-// One call of the fused experts: routed rows sorted by expert, two grouped products with SwiGLU between, sum
-// over top_k. `experts` counts those of this rank (expert parallelism divides them), `shape.intermediate` is
-// the width per rank (tensor parallelism divides it).
+// One call of the fused experts: routed rows sorted by expert, two grouped products with the activation
+// between, sum over top_k. `shape.experts` counts those of this rank (expert parallelism divides them),
+// `shape.intermediate` is the width per rank (tensor parallelism divides it).
 struct MoeWork {
     MoeShape shape;
     std::int64_t tokens = 0;
     double distinct_experts = 0.0;  // touched on this rank, expected
-    double rows = 0.0;              // pairs of a token and an expert on this rank; tokens x top_k without EP
-    // Share of `rows` that the busiest expert of this rank has; 0: as evenly as whole rows allow.
-    double busiest_share = 0.0;
+    double rows = 0.0;              // pairs of a token and an expert of this rank; tokens x top_k without EP
+    bool gated = true;              // SwiGLU: three matrices per expert; relu2 (Nemotron): two
+    bool even = false;              // all touched experts have the same rows, as benchmarks arrange it
     MatrixFormat format = MatrixFormat::kBf16;
     Rotation rotation = kColdL2;
 };
