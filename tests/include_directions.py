@@ -16,7 +16,7 @@ YAML_READER = ("sim/config/yaml", "sim/config/quantity.hpp")  # read any documen
 # Folder -> prefixes that its files may include. The longest matching folder counts; a folder may always include itself.
 ALLOWED = {
     "kernels": (),
-    "kernels/reference": ("kernels/shapes.hpp", "kernels/traffic_"),
+    "kernels/reference": ("kernels/shapes.hpp", "kernels/split_word.hpp", "kernels/traffic_"),
     "kernels/calibrate": ("kernels/", "sim/base/", "sim/config/"),
     "sim/base": (),
     "sim/engine": ("sim/base/",),
