@@ -41,11 +41,16 @@ std::string manifest_json(std::span<const std::string> command_line, const Exper
     files.push_back((std::filesystem::path(base.profile_dir) / "fit.yaml").string());
     if (const auto* trace = std::get_if<TraceWorkload>(&base.workload)) files.push_back(trace->path);
     nlohmann::ordered_json manifest = make_manifest(command_line, files);
-    const LinearShape shape = linear_shape(base.model, base.linear.state);
-    manifest["linear_layer"] = {
-        {"layers", base.model.linear_layers}, {"family", name(shape.family)}, {"k_heads", shape.k_heads},
-        {"v_heads", shape.v_heads},           {"k_dim", shape.k_dim},         {"v_dim", shape.v_dim},
-        {"state_dtype", name(shape.state)}};
+    if (const LinearMixer* mixer = linear_mixer(base.model)) {
+        const LinearShape shape = linear_shape(*mixer, base.linear.state);
+        manifest["linear_layer"] = {{"layers", linear_layers(base.model)},
+                                    {"family", name(shape.family)},
+                                    {"k_heads", shape.k_heads},
+                                    {"v_heads", shape.v_heads},
+                                    {"k_dim", shape.k_dim},
+                                    {"v_dim", shape.v_dim},
+                                    {"state_dtype", name(shape.state)}};
+    }
     return manifest.dump(2) + '\n';
 }
 

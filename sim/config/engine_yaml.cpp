@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 #include <yaml-cpp/emitter.h>
 
+#include <algorithm>
+
+#include "sim/base/text.hpp"
 #include "sim/config/schema.hpp"
 #include "sim/config/supported.hpp"
 
@@ -41,11 +44,16 @@ void write_engine(YAML::Emitter& out, const EngineSpec& engine) {
     out << YAML::EndMap;
 }
 
-LinearServing read_linear(const YamlCursor& map) {
+LinearServing read_linear(const YamlCursor& map, StateFormat state) {
     LinearServing linear;
     const YamlCursor form = map.find("form");
     if (const auto index = form.choice_index(kSupportedFormNames)) linear.form = kSupportedForms[*index];
-    linear.state = map.find("state_dtype").choice<StateFormat>(kSupportedStateFormats, StateFormat::kFp32);
+    const YamlCursor dtype = map.find("state_dtype");
+    linear.state = dtype.choice<StateFormat>(kSupportedStateFormats, state);
+    if (std::ranges::find(kSupportedStateFormats, name(linear.state)) == kSupportedStateFormats.end()) {
+        dtype.mistake(fmt::format("expected one of {}, got the model's own, {}", join(kSupportedStateFormats),
+                                  name(linear.state)));
+    }
 
     const bool recurrent = linear.form == Form::kRecurrent;
     const YamlCursor length = recurrent ? map.find("buffer_length") : map.at("buffer_length");

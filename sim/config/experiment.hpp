@@ -36,6 +36,13 @@ Experiment load_experiment(const std::string& file, const std::vector<Override>&
 // gives the same experiment.
 std::string to_yaml(const Experiment& experiment);
 
+// Reads a model file: a name, looked up from the working directory as `kvsim list models` does, or a path.
+// Throws ConfigError with every mistake found.
+ModelSpec load_model(const std::string& reference);
+
+// A model file that reads back as `model`.
+std::string to_yaml(const ModelSpec& model);
+
 struct SweepPoint {
     std::vector<Override> assignments;  // in the order of the axes
 };

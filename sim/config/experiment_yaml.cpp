@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <set>
 
 #include "sim/base/check.hpp"
@@ -18,6 +19,17 @@ namespace {
 // keys of one ({base: sglang, max_running_requests: 64}), or a whole map.
 constexpr std::array<FileKind, 4> kParts{FileKind::kModel, FileKind::kDevice, FileKind::kEngine,
                                          FileKind::kWorkload};
+
+// A file that is found by its name must hold what it is called, or results would name another thing. One that
+// is given by its path may hold any name.
+void check_name(YamlReader& reader, const YamlNode& whole, const std::string& reference,
+                const std::string& file) {
+    const YamlNode* own = whole.find("name");
+    if (reference != std::filesystem::path(file).stem() || own == nullptr || own->text == reference) return;
+    reader.note(
+        Mistake{own->place, "name",
+                fmt::format("expected `{}`, as the file is called, got {}", reference, describe(*own))});
+}
 
 // An experiment's tree on the way to one in which every part is a whole map.
 class Resolver {
@@ -82,10 +94,15 @@ class Resolver {
 
     std::optional<YamlNode> load(FileKind part, const YamlNode& reference, const std::string& path) {
         try {
+            const std::string file = folders_.find(part, reference.text, reference.place, path);
             std::optional<YamlNode> whole =
-                reader_.load(folders_.find(part, reference.text, reference.place, path), name(part));
-            if (!whole) broken_.emplace(name(part));
-            if (whole) whole->erase("schema");
+                reader_.load(file, name(part), part == FileKind::kModel ? kModelSchema : 1);
+            if (whole) {
+                whole->erase("schema");
+                check_name(reader_, *whole, reference.text, file);
+            } else {
+                broken_.emplace(name(part));
+            }
             return whole;
         } catch (const ConfigError& error) {
             reader_.note(error);
@@ -118,7 +135,7 @@ Experiment read_experiment(const YamlCursor& root, const Resolver& parts, const 
     if (!parts.broken(FileKind::kDevice)) experiment.device = read_device(device);
     if (!parts.broken(FileKind::kEngine)) experiment.engine = read_engine(engine);
     if (!parts.broken(FileKind::kWorkload)) experiment.workload = read_workload(workload);
-    experiment.linear = read_linear(root.find("linear"));
+    experiment.linear = read_linear(root.find("linear"), experiment.model.state);
     experiment.seed = static_cast<std::uint64_t>(root.find("seed").integer({.min = 0}, 1));
     if (const YamlCursor horizon = root.find("horizon"); horizon.present())
         experiment.horizon = horizon.time();
@@ -143,6 +160,23 @@ std::string shortest(double value) {
     return fmt::format("{}", value);
 }
 
+ModelSpec load_model(const std::string& reference) {
+    YamlReader reader;
+    const std::string beside_experiments =
+        (std::filesystem::current_path() / "configs/experiments/-").string();
+    const std::string file =
+        ConfigFolders(beside_experiments).find(FileKind::kModel, reference, Place{reference}, "");
+    std::optional<YamlNode> tree = reader.load(file, name(FileKind::kModel), kModelSchema);
+    if (!tree) reader.finish();
+    KVSIM_CHECK(tree, "{}: neither a tree nor a mistake", file);
+    check_name(reader, *tree, reference, file);
+    const YamlCursor root = reader.root(std::move(*tree));
+    root.at("schema");
+    ModelSpec model = read_model(root);
+    reader.finish();
+    return model;
+}
+
 Experiment load_experiment(const std::string& file, const std::vector<Override>& overrides) {
     YamlReader reader;
     std::optional<YamlNode> tree = reader.load(file, "experiment");
@@ -154,6 +188,13 @@ Experiment load_experiment(const std::string& file, const std::vector<Override>&
     Experiment experiment = read_experiment(reader.root(std::move(*tree)), parts, ConfigFolders(file));
     reader.finish();
     return experiment;
+}
+
+std::string to_yaml(const ModelSpec& model) {
+    YAML::Emitter out;
+    write_model(out, model);
+    KVSIM_CHECK(out.good(), "YAML emitter: {}", out.GetLastError());
+    return fmt::format("schema: kvsim/{}/{}\n{}\n", name(FileKind::kModel), kModelSchema, out.c_str());
 }
 
 std::string to_yaml(const Experiment& experiment) {

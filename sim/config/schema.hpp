@@ -13,11 +13,15 @@ class Emitter;
 
 namespace kvsim {
 
+// Schema numbers other than 1: `schema: kvsim/model/2`.
+inline constexpr int kModelSchema = 2;
+
 ModelSpec read_model(const YamlCursor& map);
 DeviceSpec read_device(const YamlCursor& map);
 EngineSpec read_engine(const YamlCursor& map);
 WorkloadSpec read_workload(const YamlCursor& map);
-LinearServing read_linear(const YamlCursor& map);
+// `state` is the format where the map names none: the model's own.
+LinearServing read_linear(const YamlCursor& map, StateFormat state);
 
 // Each writes one map that its reader reads back.
 void write_model(YAML::Emitter& out, const ModelSpec& model);

@@ -8,8 +8,17 @@
 
 namespace kvsim {
 
-// Only GDN layers have parameter formulas and kernels, and only with an fp32 state.
-inline constexpr std::array<std::string_view, 1> kSupportedFamilies{name(Family::kGdn)};
+// `type` of a part of a model: linear mixers by their family, attention, FFNs.
+inline constexpr std::array<std::string_view, 8> kPartTypeNames{name(Family::kGdn),
+                                                                name(Family::kKda),
+                                                                name(Family::kMamba2),
+                                                                name(Family::kLightning),
+                                                                "gqa",
+                                                                "mla",
+                                                                "dense",
+                                                                "moe"};
+
+// What has measured kernels.
 inline constexpr std::array<std::string_view, 1> kSupportedStateFormats{name(StateFormat::kFp32)};
 inline constexpr std::array<Form, 2> kSupportedForms{Form::kRecurrent, Form::kBuffered};
 

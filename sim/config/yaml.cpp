@@ -77,6 +77,13 @@ YamlCursor YamlCursor::at(std::string_view key) const {
     return child;
 }
 
+std::vector<std::pair<std::string, YamlCursor>> YamlCursor::entries() const {
+    std::vector<std::pair<std::string, YamlCursor>> cursors;
+    if (!require_map()) return cursors;
+    for (const YamlEntry& entry : node_->entries) cursors.emplace_back(entry.key, find(entry.key));
+    return cursors;
+}
+
 std::vector<YamlCursor> YamlCursor::items(std::size_t min_count) const {
     std::vector<YamlCursor> cursors;
     if (node_ == nullptr) return cursors;

@@ -22,6 +22,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/base/error.hpp"
@@ -61,6 +62,8 @@ class YamlCursor {
     // The value of a key. at() notes a missing key at the place of this map; both note a node that is no map.
     YamlCursor at(std::string_view key) const;
     YamlCursor find(std::string_view key) const;
+    // Keys and values of a map whose keys are the user's own names, in file order; notes a node that is no map.
+    std::vector<std::pair<std::string, YamlCursor>> entries() const;
     // The items of a list; notes a node that is no list or has fewer.
     std::vector<YamlCursor> items(std::size_t min_count = 0) const;
 

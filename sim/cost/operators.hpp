@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <variant>
 
 #include "kernels/traffic_attention.hpp"
 #include "kernels/traffic_elementwise.hpp"
@@ -16,6 +17,7 @@
 #include "kernels/traffic_linear.hpp"
 #include "kernels/traffic_linear_layer.hpp"
 #include "kernels/traffic_moe.hpp"
+#include "sim/base/error.hpp"
 #include "sim/cost/step_shape.hpp"
 #include "sim/model/model.hpp"
 
@@ -40,14 +42,54 @@ struct OperatorWork {
     }
 };
 
+// The models that can be priced: GDN layers and gated attention layers, each with the same FFN, in bf16.
+struct PricedModel {
+    std::int64_t hidden = 0;
+    std::int64_t vocab = 0;
+    std::int64_t linear_layers = 0;
+    std::int64_t full_layers = 0;
+    LinearMixer linear;
+    GqaMixer attention;
+    Ffn ffn;
+
+    std::int64_t layers() const { return linear_layers + full_layers; }
+
+    // Throws ConfigError for another model.
+    explicit PricedModel(const ModelSpec& model) : hidden(model.hidden), vocab(model.vocab) {
+        bool known = true;
+        for (const LayerKind& kind : model.kinds) {
+            const auto* gated = kind.attention ? std::get_if<GqaMixer>(&*kind.attention) : nullptr;
+            const bool gdn = kind.linear && kind.linear->family == Family::kGdn && !kind.attention;
+            const bool full = !kind.linear && gated != nullptr && gated->output_gate && gated->qk_norm;
+            known = known && (gdn || full) && kind.ffn && (ffn_name().empty() || ffn == *kind.ffn);
+            if (!known) break;
+            ffn = *kind.ffn;
+            if (gdn) linear = *kind.linear;
+            if (full) attention = *gated;
+            (gdn ? linear_layers : full_layers) += model.count(kind);
+        }
+        for (const WeightFormat& format : model.formats) known = known && format == WeightFormat{};
+        if (known) return;
+        throw_mistake(
+            {"model " + model.name}, "",
+            "steps can be priced for models of GDN layers and gated attention layers with one FFN, in "
+            "bf16; for this one only `kvsim capacity` and `kvsim model show` work");
+    }
+
+  private:
+    std::string_view ffn_name() const { return part_name(ffn); }
+};
+
 // Walks the operators of a model. Everything that does not depend on the step is computed once.
 class OperatorWalk {
   public:
     OperatorWalk(const ModelSpec& model, StateFormat state)
         : model_(model),
-          linear_(linear_shape(model, state)),
-          attention_{model.attention.q_heads, model.attention.kv_heads, model.attention.head_dim},
-          moe_{model.hidden, model.ffn.experts, model.ffn.top_k, model.ffn.expert_intermediate} {}
+          linear_(linear_shape(model_.linear, state)),
+          attention_{model_.attention.q_heads, model_.attention.kv_heads, model_.attention.head_dim} {
+        if (const auto* moe = std::get_if<MoeFfn>(&model_.ffn))
+            moe_ = {model.hidden, moe->experts, moe->top_k, moe->expert_width};
+    }
 
     const LinearShape& linear_layer() const { return linear_; }
 
@@ -59,10 +101,10 @@ class OperatorWalk {
         if (model_.linear_layers > 0) linear_layers(step, tokens, visit);
         if (model_.full_layers > 0) attention_layers(step, tokens, visit);
         visit(norm("ffn.norm", model_.layers(), tokens));
-        if (model_.ffn.kind == FfnKind::kDense) {
-            dense_ffn(tokens, visit);
+        if (const auto* dense = std::get_if<DenseFfn>(&model_.ffn)) {
+            dense_ffn(*dense, tokens, visit);
         } else {
-            moe_ffn(tokens, visit);
+            moe_ffn(std::get<MoeFfn>(model_.ffn), tokens, visit);
         }
         visit(norm("final_norm", 1, tokens));
         if (step.logit_rows > 0) logits(step.logit_rows, visit);
@@ -205,18 +247,18 @@ class OperatorWalk {
     }
 
     template <class Visit>
-    void dense_ffn(std::int64_t tokens, Visit& visit) const {
+    void dense_ffn(const DenseFfn& ffn, std::int64_t tokens, Visit& visit) const {
         const std::int64_t layers = model_.layers();
-        const std::int64_t width = model_.ffn.intermediate;
+        const std::int64_t width = ffn.width;
         visit(gemm("ffn.gate_up", layers, tokens, 2 * width, h()));
         visit(element_wise("ffn.silu_mul", layers, 1, tokens, silu_mul_bytes(width)));
         visit(gemm("ffn.down", layers, tokens, h(), width));
     }
 
     template <class Visit>
-    void moe_ffn(std::int64_t tokens, Visit& visit) const {
+    void moe_ffn(const MoeFfn& ffn, std::int64_t tokens, Visit& visit) const {
         const std::int64_t layers = model_.layers();
-        const std::int64_t shared = model_.ffn.shared_intermediate;
+        const std::int64_t shared = ffn.shared_width;
         const double distinct = expected_distinct_experts(moe_, tokens);
         if (shared > 0) {
             visit(element_wise("moe.clone", layers, 1, tokens, moe_clone_bytes(h())));
@@ -246,7 +288,7 @@ class OperatorWalk {
         visit(element_wise("argmax", 1, 1, rows, argmax_bytes(model_.vocab)));
     }
 
-    ModelSpec model_;
+    PricedModel model_;
     LinearShape linear_;
     AttentionShape attention_;
     MoeShape moe_;

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "sim/base/check.hpp"
+#include "sim/model/parameters.hpp"
+#include "sim/model/request_bytes.hpp"
 
 namespace kvsim {
 

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 
 #include "sim/base/random.hpp"
 #include "tests/sim/config/support.hpp"
@@ -21,7 +22,7 @@ std::string load_error(const std::string& file, const std::vector<Override>& ove
 TEST_CASE("any key can be set by its path, in files that are only named too") {
     const Experiment e = load_experiment(kSteady, {{"engine.max_running_requests", "64"},
                                                    {"device.memory", "80 GiB"},
-                                                   {"model.ffn.top_k", "4"},
+                                                   {"model.parts.ffn.top_k", "4"},
                                                    {"workload.batch", "8"},
                                                    {"linear.buffer_length", "32"},
                                                    {"seed", "7"},
@@ -30,8 +31,10 @@ TEST_CASE("any key can be set by its path, in files that are only named too") {
     CHECK(e.engine.max_running_requests == 64);
     CHECK(e.engine.chunked_prefill_tokens == 8192);
     CHECK(e.device.memory == Bytes(80LL << 30));
-    CHECK(e.model.ffn.top_k == 4);
-    CHECK(e.model.ffn.experts == 256);
+    for (const LayerKind& kind : e.model.kinds) {
+        CHECK(std::get<MoeFfn>(*kind.ffn).top_k == 4);
+        CHECK(std::get<MoeFfn>(*kind.ffn).experts == 256);
+    }
     CHECK(std::get<SteadyWorkload>(e.workload).batch == 8);
     CHECK(e.linear.buffer_length == 32);
     CHECK(e.seed == 7);
@@ -145,17 +148,25 @@ TEST_CASE("defaults and limits of the linear layers") {
 const std::string kHead = "schema: kvsim/experiment/1\nname: test\n";
 const std::string kSteadyWork = "workload: {kind: steady, batch: 1, context: 1, steps: 1}\n";
 
+// Names of the committed model files, sorted.
+std::string model_names() {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(kConfigs + "/models"))
+        names.insert(entry.path().stem().string());
+    std::string list;
+    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+    return list;
+}
+
 TEST_CASE("a missing name lists the names that exist") {
     const TemporaryFolder folder;
     const std::string file =
         folder.write("configs/experiments/e.yaml",
                      kHead + "model: qwen3.5-4\ndevice: h20\nengine: sglang\n" + kSteadyWork);
     CHECK(load_error(file, {}) ==
-          file +
-              ":3:8: model: no model is called `qwen3.5-4` (did you mean `qwen3.5-4b`?); there are: "
-              "qwen3.5-27b, "
-              "qwen3.5-35b-a3b, qwen3.5-4b\n" +
-              file + ":4:9: device: no device is called `h20` (did you mean `h200`?); there are: h200");
+          file + ":3:8: model: no model is called `qwen3.5-4` (did you mean `qwen3.5-4b`?); there are: " +
+              model_names() + "\n" + file +
+              ":4:9: device: no device is called `h20` (did you mean `h200`?); there are: h200");
     CHECK(load_error(file, {{"model", "./none.yaml"}, {"device", "h200"}}) ==
           "--set model=./none.yaml: model: no such file: " +
               (std::filesystem::current_path() / "none.yaml").string());
@@ -185,12 +196,11 @@ TEST_CASE("files beside the experiment come before the program's own; paths are 
 
 TEST_CASE("the folder KVSIM_CONFIGS comes before the program's own") {
     const TemporaryFolder folder;
-    folder.write(
-        "mine/models/tiny.yaml",
-        "schema: kvsim/model/1\nname: tiny\nlayers: {linear: 3, full: 1}\nhidden: 64\nvocab: 100\n"
-        "tied_embeddings: true\n"
-        "linear: {family: gdn, k_heads: 1, v_heads: 2, k_dim: 128, v_dim: 128, conv_kernel: 4}\n"
-        "attention: {q_heads: 2, kv_heads: 1, head_dim: 32}\nffn: {kind: dense, intermediate: 96}\n");
+    folder.write("mine/models/tiny.yaml",
+                 "schema: kvsim/model/2\nname: tiny\nhidden: 64\nvocab: 100\ntied_embeddings: true\nparts:\n"
+                 "  linear: {type: gdn, k_heads: 1, v_heads: 2, k_dim: 128, v_dim: 128, conv_kernel: 4}\n"
+                 "  ffn: {type: dense, width: 96, activation: swiglu}\n"
+                 "layers: {L: [linear, ffn]}\npattern: L\nrepeat: 3\n");
     REQUIRE(setenv("KVSIM_CONFIGS", (folder / "mine").c_str(), 1) == 0);
     const std::string error = load_error(kSteady, {{"model", "tiny"}});
     REQUIRE(unsetenv("KVSIM_CONFIGS") == 0);
@@ -237,12 +247,12 @@ TEST_CASE("sizes that cannot be") {
         const std::string head = "--set " + path + "=" + value + ": " + path + ": ";
         return text.starts_with(head) ? text.substr(head.size()) : text;
     };
-    CHECK(message("model.linear.v_heads", "33") == "expected a multiple of k_heads (16), got 33");
-    CHECK(message("model.attention.q_heads", "15") == "expected a multiple of kv_heads (2), got 15");
-    CHECK(message("model.ffn.top_k", "257") == "expected at most the number of experts (256), got 257");
+    CHECK(message("model.parts.linear.v_heads", "33") == "expected a multiple of k_heads (16), got 33");
+    CHECK(message("model.parts.attention.q_heads", "15") == "expected a multiple of kv_heads (2), got 15");
+    CHECK(message("model.parts.ffn.top_k", "257") == "expected at most the number of experts (256), got 257");
     CHECK(message("model.hidden", "0") == "expected an integer from 1 to 65536, got `0`");
-    CHECK(message("model.linear.family", "kda") == "expected one of gdn, got `kda`");
-    CHECK(message("model.ffn.kind", "sparse") == "expected one of dense, moe, got `sparse`");
+    CHECK(message("model.parts.ffn.type", "sparse") ==
+          "expected one of gdn, kda, mamba2, lightning, gqa, mla, dense, moe, got `sparse`");
     CHECK(message("engine.mem_fraction_static", "0") ==
           "expected a finite number above 0 and of at most 1, got `0`");
     CHECK(message("engine.mem_fraction_static", "1.01") ==
@@ -297,26 +307,7 @@ void check_round_trip(const Experiment& e, const TemporaryFolder& folder) {
     const Experiment back = load_experiment(folder.write("deep/down/resolved.yaml", text));
     CHECK(to_yaml(back) == text);
     CHECK(back.name == e.name);
-    CHECK(back.model.name == e.model.name);
-    CHECK(back.model.linear_layers == e.model.linear_layers);
-    CHECK(back.model.full_layers == e.model.full_layers);
-    CHECK(back.model.hidden == e.model.hidden);
-    CHECK(back.model.vocab == e.model.vocab);
-    CHECK(back.model.tied_embeddings == e.model.tied_embeddings);
-    CHECK(back.model.linear.k_heads == e.model.linear.k_heads);
-    CHECK(back.model.linear.v_heads == e.model.linear.v_heads);
-    CHECK(back.model.linear.k_dim == e.model.linear.k_dim);
-    CHECK(back.model.linear.v_dim == e.model.linear.v_dim);
-    CHECK(back.model.linear.conv_kernel == e.model.linear.conv_kernel);
-    CHECK(back.model.attention.q_heads == e.model.attention.q_heads);
-    CHECK(back.model.attention.kv_heads == e.model.attention.kv_heads);
-    CHECK(back.model.attention.head_dim == e.model.attention.head_dim);
-    CHECK(back.model.ffn.kind == e.model.ffn.kind);
-    CHECK(back.model.ffn.intermediate == e.model.ffn.intermediate);
-    CHECK(back.model.ffn.experts == e.model.ffn.experts);
-    CHECK(back.model.ffn.top_k == e.model.ffn.top_k);
-    CHECK(back.model.ffn.expert_intermediate == e.model.ffn.expert_intermediate);
-    CHECK(back.model.ffn.shared_intermediate == e.model.ffn.shared_intermediate);
+    CHECK(back.model == e.model);
     CHECK(back.device.name == e.device.name);
     CHECK(back.device.memory == e.device.memory);
     CHECK(back.device.peak_bandwidth == e.device.peak_bandwidth);

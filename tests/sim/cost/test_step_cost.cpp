@@ -5,6 +5,7 @@
 #include "kernels/traffic_linear.hpp"
 #include "sim/base/check.hpp"
 #include "sim/base/error.hpp"
+#include "sim/model/parameters.hpp"
 #include "tests/sim/cost/synthetic_profile.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/models.hpp"
@@ -93,20 +94,21 @@ TEST_CASE("launches of a decode step as counted in SGLang's source", "[step_cost
 TEST_CASE("a dense decode step reads every weight of body and head once", "[step_cost]") {
     for (const ModelSpec& model : {qwen35_4b(), qwen35_27b()}) {
         INFO(model.name);
-        const ParameterCounts p = count_parameters(model);
+        const ModelWeights p = model_weights(model);
         for (const std::int64_t batch : {1, 7, 512}) {
             const StepPrice price = step_cost(model).price(decode(Form::kRecurrent, batch, 10));
             // An embedding look-up reads one row per token; a tied head is the embedding matrix.
-            CHECK(owned(price.bytes, Owner::kWeights) == 2 * (p.body + p.embedding + batch * model.hidden));
+            CHECK(owned(price.bytes, Owner::kWeights) ==
+                  2 * (p.body.parameters + p.embedding.parameters + batch * model.hidden));
         }
     }
 }
 
 TEST_CASE("a step of a mixture of experts reads the experts that its tokens touch", "[step_cost]") {
     const ModelSpec model = qwen35_35b_a3b();
-    const ParameterCounts p = count_parameters(model);
+    const ModelWeights p = model_weights(model);
     const StepPrice one = step_cost(model).price(decode(Form::kRecurrent, 1, 10));
-    CHECK(owned(one.bytes, Owner::kWeights) == 2 * (p.body_active + p.head + model.hidden));
+    CHECK(owned(one.bytes, Owner::kWeights) == 2 * (p.body.active + p.head.active + model.hidden));
     // Two tokens touch 256 (1 - (248/256)^2) = 15.75 experts.
     const StepPrice two = step_cost(model).price(decode(Form::kRecurrent, 2, 10));
     const std::int64_t expert = 2LL * 3 * 2048 * 512;
@@ -190,8 +192,8 @@ TEST_CASE("explain and price agree to the byte and picosecond on random shapes",
 TEST_CASE("no step is faster than reading its active weights", "[step_cost]") {
     // An 80B hybrid was once predicted in half that time. 35B-A3B at batch 1: 5.9 GB at 4.8 TB/s are 1.23 ms.
     const ModelSpec model = qwen35_35b_a3b();
-    const ParameterCounts p = count_parameters(model);
-    const double least_s = 2.0 * static_cast<double>(p.body_active + p.head) / 4.8e12;
+    const ModelWeights p = model_weights(model);
+    const double least_s = 2.0 * static_cast<double>(p.body.active + p.head.active) / 4.8e12;
     const StepPrice price = step_cost(model).price(decode(Form::kRecurrent, 1, 1));
     CHECK(to_seconds(price.time) > least_s);
     CHECK(to_seconds(price.time) < 5.0 * least_s);
@@ -238,14 +240,14 @@ TEST_CASE("decode of linear attention takes the time of its fit", "[step_cost]")
 
 TEST_CASE("prefill FLOP: 2 x parameters + scan + attention", "[step_cost]") {
     const ModelSpec model = qwen35_4b();
-    const ParameterCounts p = count_parameters(model);
+    const ModelWeights p = model_weights(model);
     const std::int64_t n = 1000, cached = 500;
     std::int64_t flops = 0;
     for (const OperatorCost& op : step_cost(model).explain(prefill(1, n, cached))) flops += op.flops.value();
     // Vectors (norms, A_log, dt_bias) multiply nothing here; the convolution's 4 C count as 2 FLOP each as
     // weights do.
     const std::int64_t vectors = (2 * 32 + 1) * 2560 + 24 * (2 * 32 + 128) + 8 * 2 * 256;
-    const std::int64_t projections = 2 * (p.body - vectors) * n;
+    const std::int64_t projections = 2 * (p.body.parameters - vectors) * n;
     const std::int64_t scan = 24 * 32 * 180'224LL * n;
     const std::int64_t pairs = n * cached + n * (n + 1) / 2;
     const std::int64_t attention = 8 * 4LL * 16 * 256 * pairs;

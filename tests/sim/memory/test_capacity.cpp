@@ -1,6 +1,7 @@
 #include "sim/memory/capacity.hpp"
 
 #include "sim/base/check.hpp"
+#include "sim/model/parameters.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/models.hpp"
 
@@ -35,14 +36,13 @@ LinearServing buffered(int length) {
 ModelSpec tiny_model() {
     ModelSpec m;
     m.name = "tiny";
-    m.linear_layers = 1;
-    m.full_layers = 1;
     m.hidden = 32;
     m.vocab = 64;
     m.tied_embeddings = true;
-    m.linear = {Family::kGdn, 1, 1, 32, 32, 4};
-    m.attention = {1, 1, 16};
-    m.ffn.intermediate = 64;
+    const DenseFfn ffn{"ffn", 64};
+    m.kinds = {{'L', LinearMixer{"linear", Family::kGdn, 1, 1, 32, 32, 4}, {}, ffn},
+               {'F', {}, GqaMixer{"attention", 1, 1, 16, true, true, true}, ffn}};
+    m.pattern = "LF";
     return m;
 }
 constexpr std::int64_t kTinySlot = 4'096 + 576;

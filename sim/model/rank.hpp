@@ -1,0 +1,28 @@
+// The share of one rank: how engines cut a model over GPUs.
+#pragma once
+
+#include "sim/model/model.hpp"
+
+namespace kvsim {
+
+// Ranks over which the parts of a model are spread, as SGLang and vLLM do it:
+//   mixers       over tp / attention_dp ranks: query, value and key heads are divided; KV heads and the
+//   single
+//                group of a Mamba-2 layer are held by every rank that needs them
+//   FFN          dense and shared experts by width over tp ranks
+//   experts      over ep groups of ranks, by width over the tp / ep ranks of a group
+//   vocabulary   padded to a multiple of 64, then over tp ranks (embedding and head)
+// Every rank holds whole: norms, routers, latent projections (Nemotron, MLA, KDA), MTP projection.
+struct Parallelism {
+    int tp = 1;            // tensor-parallel ranks
+    int ep = 1;            // expert-parallel groups; divides tp
+    int attention_dp = 1;  // data-parallel groups of the mixers; divides tp
+
+    bool operator==(const Parallelism&) const = default;
+};
+
+// The model as one rank holds it: same layers, hidden and expert count, its share of heads and widths. With
+// one rank the model itself. Throws ConfigError that names every size that cannot be divided.
+ModelSpec rank_model(const ModelSpec& model, const Parallelism& parallelism);
+
+}  // namespace kvsim
