@@ -12,6 +12,11 @@ DeviceSpec read_device(const YamlCursor& map) {
     device.peak_bandwidth = map.at("peak_bandwidth").bandwidth();
     device.peak_bf16 = map.at("peak_bf16").flop_rate();
     device.peak_fp32 = map.at("peak_fp32").flop_rate();
+    if (const YamlCursor fp8 = map.find("peak_fp8"); fp8.present()) device.peak_fp8 = fp8.flop_rate();
+    if (const YamlCursor fp4 = map.find("peak_fp4"); fp4.present()) device.peak_fp4 = fp4.flop_rate();
+    if (const YamlCursor link = map.find("link_bandwidth"); link.present())
+        device.link_bandwidth = link.bandwidth();
+    device.compute_capability = map.find("compute_capability").real({.min = 7.0, .max = 20.0});
     device.l2 = map.at("l2").bytes();
     device.sm_count = map.at("sm_count").small_integer(kPositiveInt);
     device.profile = read_name(map.at("profile"));
@@ -28,6 +33,10 @@ void write_device(YAML::Emitter& out, const DeviceSpec& device) {
     pair("peak_bandwidth", to_text(device.peak_bandwidth));
     pair("peak_bf16", to_text(device.peak_bf16));
     pair("peak_fp32", to_text(device.peak_fp32));
+    if (device.peak_fp8.value() > 0.0) pair("peak_fp8", to_text(device.peak_fp8));
+    if (device.peak_fp4.value() > 0.0) pair("peak_fp4", to_text(device.peak_fp4));
+    if (device.link_bandwidth.value() > 0.0) pair("link_bandwidth", to_text(device.link_bandwidth));
+    if (device.compute_capability > 0.0) pair("compute_capability", shortest(device.compute_capability));
     pair("l2", to_text(device.l2));
     pair("sm_count", device.sm_count);
     pair("profile", device.profile);

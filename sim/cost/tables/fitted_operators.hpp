@@ -4,20 +4,15 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "sim/base/units.hpp"
 #include "sim/cost/device.hpp"
 #include "sim/cost/step_shape.hpp"
+#include "sim/cost/tables/gpu.hpp"
 #include "sim/cost/tables/works.hpp"
 
 namespace kvsim {
-
-// What the larger part of a time is.
-enum class Regime : std::uint8_t { kLatency, kMemory, kCompute };
-inline constexpr int kRegimeCount = 3;
-inline constexpr std::array<std::string_view, kRegimeCount> kRegimeNames{"latency", "memory", "compute"};
 
 struct Estimate {
     Time time;

@@ -1,0 +1,121 @@
+#include "sim/cost/tables/csv_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+
+#include "sim/base/check.hpp"
+#include "sim/base/text.hpp"
+
+namespace kvsim {
+
+namespace {
+
+std::vector<std::string_view> split(std::string_view line) {
+    std::vector<std::string_view> cells;
+    for (std::size_t begin = 0;;) {
+        const std::size_t comma = line.find(',', begin);
+        cells.push_back(line.substr(begin, comma == std::string_view::npos ? comma : comma - begin));
+        if (comma == std::string_view::npos) return cells;
+        begin = comma + 1;
+    }
+}
+
+}  // namespace
+
+CsvTable::CsvTable(std::string file, std::vector<std::string_view> columns, std::vector<Mistake>& mistakes)
+    : file_(std::move(file)), columns_(std::move(columns)), mistakes_(mistakes) {
+    read();
+}
+
+void CsvTable::read() {
+    std::ifstream in(file_, std::ios::binary);
+    if (!in) return note(0, "", "cannot be read");
+    std::vector<std::size_t> order;  // column of each cell
+    std::string line;
+    for (int number = 1; std::getline(in, line); ++number) {
+        std::string_view text = line;
+        if (number == 1 && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+        if (text.ends_with('\r')) text.remove_suffix(1);
+        if (text.empty()) continue;
+        if (order.empty()) {
+            if (!read_header(text, order)) return;
+            continue;
+        }
+        const std::vector<std::string_view> cells = split(text);
+        if (cells.size() != order.size()) {
+            note(number, "", fmt::format("expected {} cells, got {}", order.size(), cells.size()));
+            continue;
+        }
+        Row row{number, std::vector<std::string>(columns_.size())};
+        for (std::size_t i = 0; i < cells.size(); ++i) row.cells[order[i]] = cells[i];
+        rows_.push_back(std::move(row));
+    }
+    if (rows_.empty()) note(1, "", "expected a header line and rows, got none");
+}
+
+bool CsvTable::read_header(std::string_view text, std::vector<std::size_t>& order) {
+    const std::size_t before = mistakes_.size();
+    for (const std::string_view cell : split(text)) {
+        const auto found = std::find(columns_.begin(), columns_.end(), cell);
+        const auto column = static_cast<std::size_t>(found - columns_.begin());
+        if (found == columns_.end()) {
+            note(1, cell, fmt::format("unknown column{}", suggestion(cell, columns_)));
+        } else if (std::find(order.begin(), order.end(), column) != order.end()) {
+            note(1, cell, "column appears twice");
+        } else {
+            order.push_back(column);
+        }
+    }
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+        if (std::find(order.begin(), order.end(), i) == order.end()) note(1, columns_[i], "missing column");
+    }
+    return mistakes_.size() == before;
+}
+
+void CsvTable::note(int line, std::string_view column, std::string message) const {
+    Mistake mistake;
+    mistake.place.file = file_;
+    mistake.place.line = line;
+    mistake.path = column;
+    mistake.message = std::move(message);
+    mistakes_.push_back(std::move(mistake));
+}
+
+std::size_t CsvTable::index(std::string_view column) const {
+    const auto found = std::find(columns_.begin(), columns_.end(), column);
+    KVSIM_CHECK(found != columns_.end(), "{} has no column {}", file_, column);
+    return static_cast<std::size_t>(found - columns_.begin());
+}
+
+std::string_view CsvTable::text(std::size_t row, std::string_view column) const {
+    return rows_[row].cells[index(column)];
+}
+
+std::int64_t CsvTable::positive_integer(std::size_t row, std::string_view column) const {
+    const std::int64_t value = natural(row, column);
+    if (value > 0) return value;
+    if (text(row, column) == "0") note(rows_[row].line, column, "expected a positive integer, got `0`");
+    return 1;
+}
+
+std::int64_t CsvTable::natural(std::size_t row, std::string_view column) const {
+    constexpr std::int64_t kMost = std::int64_t{1}
+                                   << 40;  // products of a few sizes stay within 64 bits as doubles
+    const std::optional<std::int64_t> value = parse_integer(text(row, column));
+    if (value && *value >= 0 && *value <= kMost) return *value;
+    note(rows_[row].line, column,
+         fmt::format("expected an integer from 0 to {}, got `{}`", kMost, text(row, column)));
+    return 1;
+}
+
+double CsvTable::positive(std::size_t row, std::string_view column) const {
+    const std::optional<double> value = parse_real(text(row, column));
+    if (value && *value > 0.0) return *value;
+    note(rows_[row].line, column, fmt::format("expected a positive number, got `{}`", text(row, column)));
+    return 1.0;
+}
+
+}  // namespace kvsim

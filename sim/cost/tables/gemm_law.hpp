@@ -1,0 +1,62 @@
+// Law of a library's matrix product.
+#pragma once
+
+#include "sim/cost/law.hpp"
+#include "sim/cost/tables/gpu.hpp"
+#include "sim/cost/tables/works.hpp"
+
+namespace kvsim {
+
+// floor + quantise + soft_max(tiles, memory):
+//   tiles     thread blocks of bm x bn outputs, the best of the tiles and of the splits of K that libraries
+//   ship:
+//             waves over the SMs, each K/64 steps bound by the tensor cores or by the operands' way from L2
+//             to SM, and a prologue. A split adds a reduction: a constant and its partial sums through the L2
+//   memory    operands that are not in the L2 from DRAM, the rest from L2
+//   quantise  fp8 alone: a launch that reads bf16 activations and writes fp8 ones
+struct GemmLaw {
+    using Work = GemmWork;
+    static constexpr std::array<std::string_view, 3> kAxes{"m", "n", "k"};
+
+    double floor_us = 0.0;
+    double dram_gb_per_s = 0.0;
+    double l2_gb_per_s = 0.0;
+    double l2_share = 0.0;          // of the L2 that keeps operands between launches
+    double peak_share = 0.0;        // of the peak rate that a full wave reaches
+    double sm_load_gb_per_s = 0.0;  // operands into one SM
+    double prologue_us = 0.0;       // per wave
+    double serial = 0.0;
+    double split_us = 0.0;
+    double quantise_us = 0.0;  // fp8
+
+    LawTime time(const GemmWork& w, const Gpu& gpu) const;
+    static Demand demand(const GemmWork& w);
+    static std::array<double, 3> axes(const GemmWork& w) {
+        return {static_cast<double>(w.m), static_cast<double>(w.n), static_cast<double>(w.k)};
+    }
+
+  private:
+    double tiles_us(const GemmWork& w, const Gpu& gpu) const;
+};
+
+inline constexpr BoundedParameter kFloorBounds{3.0, 0.3, 100.0};
+inline constexpr BoundedParameter kDramBounds{2e3, 10.0, 2e4};
+inline constexpr BoundedParameter kL2Bounds{4e3, 10.0, 2e4};
+inline constexpr BoundedParameter kShareBounds{0.7, 0.2, 1.0};
+inline constexpr BoundedParameter kSoftBounds{0.1, 1e-3, 1.0};
+
+template <>
+inline constexpr std::array kLawParameters<GemmLaw>{
+    LawParameter<GemmLaw>{"floor_us", &GemmLaw::floor_us, kFloorBounds},
+    LawParameter<GemmLaw>{"dram_gb_per_s", &GemmLaw::dram_gb_per_s, kDramBounds},
+    LawParameter<GemmLaw>{"l2_gb_per_s", &GemmLaw::l2_gb_per_s, kL2Bounds},
+    LawParameter<GemmLaw>{"l2_share", &GemmLaw::l2_share, kShareBounds},
+    LawParameter<GemmLaw>{"peak_share", &GemmLaw::peak_share, {0.8, 0.05, 1.0}},
+    LawParameter<GemmLaw>{"sm_load_gb_per_s", &GemmLaw::sm_load_gb_per_s, {100.0, 1.0, 1e3}},
+    LawParameter<GemmLaw>{"prologue_us", &GemmLaw::prologue_us, {0.5, 1e-3, 20.0}},
+    LawParameter<GemmLaw>{"serial", &GemmLaw::serial, kSoftBounds},
+    LawParameter<GemmLaw>{"split_us", &GemmLaw::split_us, {1.0, 1e-2, 20.0}},
+    LawParameter<GemmLaw>{"quantise_us", &GemmLaw::quantise_us, {1.0, 1e-2, 20.0}},
+};
+
+}  // namespace kvsim
