@@ -31,6 +31,9 @@ std::string format_value(bool value) {
 std::string format_value(L2State value) {
     return std::string(kL2StateNames[static_cast<std::size_t>(value)]);
 }
+std::string format_value(ClockLimit value) {
+    return std::string(kClockLimitNames[static_cast<std::size_t>(value)]);
+}
 template <class Enum>
 std::string format_value(Enum value) {
     return std::string(name(value));
@@ -57,6 +60,14 @@ bool parse_value(std::string_view text, std::optional<Form>& value) {
 }
 bool parse_value(std::string_view text, std::optional<StateFormat>& value) {
     value = enum_from_name<StateFormat>(kStateFormatNames, text);
+    return value.has_value();
+}
+bool parse_value(std::string_view text, std::optional<RecordFormat>& value) {
+    value = enum_from_name<RecordFormat>(kRecordFormatNames, text);
+    return value.has_value();
+}
+bool parse_value(std::string_view text, std::optional<ClockLimit>& value) {
+    value = enum_from_name<ClockLimit>(kClockLimitNames, text);
     return value.has_value();
 }
 bool parse_value(std::string_view text, std::optional<L2State>& value) {
@@ -92,6 +103,7 @@ constexpr std::array kColumns{
     column<&Row::k_dim>("k_dim", "channels of a key head"),
     column<&Row::v_dim>("v_dim", "channels of a value head"),
     column<&Row::state_dtype>("state_dtype", "format of the state: fp32, bf16, fp16, split"),
+    column<&Row::records>("records", "format of u in a ring's records: bf16, fp32_u"),
     column<&Row::batch>("batch", "rows (requests) of the launch"),
     column<&Row::buffer_length>("buffer_length", "records that a ring can hold"),
     column<&Row::fill>("fill", "records that every row reads; empty when rows are in mixed phases"),
@@ -101,6 +113,7 @@ constexpr std::array kColumns{
     column<&Row::bytes>("bytes", "bytes read plus bytes written by a stream probe"),
     column<&Row::l2>("l2",
                      "cold: launches rotate over more data than the L2 holds; warm: one set again and again"),
+    column<&Row::sets>("sets", "sets of buffers that the launches rotate over"),
     column<&Row::time_us>("time_us", "us per launch in a single-stream CUDA graph, median of the replays"),
     column<&Row::time_min_us>("time_min_us", "us, fastest replay that counts"),
     column<&Row::time_max_us>("time_max_us", "us, slowest replay that counts"),
@@ -109,7 +122,8 @@ constexpr std::array kColumns{
     column<&Row::cupti_us>("cupti_us", "us, kernel duration from CUPTI activity records, median"),
     column<&Row::dram_read_bytes>("dram_read_bytes", "bytes read from DRAM per launch, hardware counter"),
     column<&Row::dram_write_bytes>("dram_write_bytes", "bytes written to DRAM per launch, hardware counter"),
-    column<&Row::sm_mhz>("sm_mhz", "SM clock right after the timed replays, MHz"),
+    column<&Row::sm_mhz>("sm_mhz", "lowest SM clock during the timed replays, MHz"),
+    column<&Row::clock_limit>("clock_limit", "what held the clocks down during them: none, power, slowdown"),
     column<&Row::verified>("verified",
                            "true: the output was equal to the reference before timing; false: not timed"),
     column<&Row::max_error>("max_error", "largest relative L2 error of a compared output row"),

@@ -1,7 +1,8 @@
 // Bytes and FLOPs of one linear-attention layer in every form: the only copy of these formulas.
 //
-// Source of the byte model: KVBuffer, arXiv 2605.19049, sections 3 and 4. Records hold bf16 values and fp32
-// gates. All counts are DRAM traffic of a cold launch: each input read once, each output written once.
+// Source of the byte model: KVBuffer, arXiv 2605.19049, sections 3 and 4. Records hold bf16 keys, u in bf16
+// or fp32, and fp32 gates. All counts are DRAM traffic of a cold launch: each input read once, each output
+// written once.
 #pragma once
 
 #include <cmath>
@@ -36,13 +37,14 @@ constexpr std::int64_t state_bytes(const LinearShape& s) {
     return state_elements(s) * bytes_per_element(s.state);
 }
 
-// b: bytes of one buffered record of one request in one layer: bf16 u and k, fp32 gates.
+// b: bytes of one buffered record of one request in one layer: bf16 k, fp32 gates, and u in bf16 as here, or
+// in fp32 (RecordFormat::kFp32U): 4 instead of 2 bytes in the first term.
 //   GDN       2 HV V + 2 HK K + 4 HV
 //   KDA       2 HV V + 2 HV K + 4 HV K
 //   Mamba-2   2 nh hd + 2 g N + 4 nh
 //   lightning 2 H (K + V)
 constexpr std::int64_t record_bytes(const LinearShape& s) {
-    const std::int64_t u = 2LL * s.v_heads * s.v_dim;
+    const std::int64_t u = (s.records == RecordFormat::kFp32U ? 4LL : 2LL) * s.v_heads * s.v_dim;
     switch (s.family) {
         case Family::kGdn:
         case Family::kMamba2:
@@ -78,6 +80,12 @@ constexpr std::int64_t token_output_bytes(const LinearShape& s) {
 // Bytes of the state that one decode or verify step reads: the split format leaves its low plane alone.
 constexpr std::int64_t state_read_bytes(const LinearShape& s) {
     return s.state == StateFormat::kSplit ? state_elements(s) * 2 : state_bytes(s);
+}
+
+// Records that a row folds into its state when it flushes and came with `fill` of them: decode folds the new
+// token's too, verify knows its new tokens only as drafts and folds what is committed.
+constexpr std::int64_t folded_records(Form form, std::int64_t fill) {
+    return form == Form::kVerifyBuffered ? fill : fill + 1;
 }
 
 // Traffic of one launch. A flush is fused: it writes the state that the step has read anyway.

@@ -1,6 +1,7 @@
 #include "kernels/calibrate/activity.hpp"
 
 #include <cupti.h>
+#include <fmt/format.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -21,6 +22,8 @@ constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
 struct Durations {
     std::mutex mutex;
     std::vector<Time> values;
+    std::size_t untimed = 0;  // records whose timestamps could not be taken
+    std::size_t dropped = 0;  // records that found no buffer
 };
 Durations& durations() {
     static Durations instance;
@@ -33,14 +36,20 @@ void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t*
     *max_records = 0;  // as many as fit
 }
 
-void CUPTIAPI take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t,
+void CUPTIAPI take_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t,
                           std::size_t valid_bytes) {
     const std::lock_guard lock(durations().mutex);
+    std::size_t dropped = 0;
+    if (cuptiActivityGetNumDroppedRecords(context, stream, &dropped) == CUPTI_SUCCESS)
+        durations().dropped += dropped;
     CUpti_Activity* record = nullptr;
     while (cuptiActivityGetNextRecord(buffer, valid_bytes, &record) == CUPTI_SUCCESS) {
         if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
         const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel10*>(record);
-        if (kernel->end <= kernel->start) continue;  // timestamps that could not be taken are zero
+        if (kernel->end <= kernel->start) {  // timestamps that could not be taken are zero
+            ++durations().untimed;
+            continue;
+        }
         const auto ns = static_cast<std::int64_t>(kernel->end - kernel->start);
         durations().values.push_back(Time(ns * kPicosecondsPerNanosecond));
     }
@@ -59,20 +68,26 @@ ActivityRecorder::~ActivityRecorder() {
     cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
 }
 
-std::optional<Time> ActivityRecorder::median_duration(const std::function<void()>& work) {
+Time ActivityRecorder::median_duration(int kernels, const std::function<void()>& work) {
     // What ran before belongs to others.
     KVSIM_CUDA_CALL(cudaDeviceSynchronize());
     KVSIM_CUPTI_CALL(cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED));
     {
         const std::lock_guard lock(durations().mutex);
         durations().values.clear();
+        durations().untimed = durations().dropped = 0;
     }
     work();
     KVSIM_CUDA_CALL(cudaDeviceSynchronize());
     KVSIM_CUPTI_CALL(cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED));
     const std::lock_guard lock(durations().mutex);
-    if (durations().values.empty()) return std::nullopt;
-    return summarise(durations().values).median;
+    const Durations& d = durations();
+    if (d.values.size() != static_cast<std::size_t>(kernels) || d.untimed + d.dropped > 0) {
+        throw CuptiError(
+            fmt::format("of {} kernels, {} activity records came back, {} without times, {} were dropped",
+                        kernels, d.values.size() + d.untimed, d.untimed, d.dropped));
+    }
+    return summarise(d.values).median;
 }
 
 }  // namespace kvsim::calibrate

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 
 #include "kernels/calibrate/cupti_support.hpp"
 #include "sim/base/units.hpp"
@@ -17,8 +16,9 @@ class ActivityRecorder {
     ActivityRecorder(const ActivityRecorder&) = delete;
     ActivityRecorder& operator=(const ActivityRecorder&) = delete;
 
-    // Median duration of the kernels that `work` launches; waits for them. Empty when no record came back.
-    std::optional<Time> median_duration(const std::function<void()>& work);
+    // Median duration of the `kernels` kernels that `work` launches; waits for them. Throws CuptiError when
+    // records were dropped, came without times, or are not as many.
+    Time median_duration(int kernels, const std::function<void()>& work);
 };
 
 }  // namespace kvsim::calibrate

@@ -32,6 +32,7 @@ struct ClockReader::Nvml {
     void* library = nullptr;
     int (*shutdown)() = nullptr;
     int (*clock)(Device, int, unsigned*) = nullptr;
+    int (*reasons)(Device, unsigned long long*) = nullptr;  // null in drivers that have neither name
     int (*driver)(char*, unsigned) = nullptr;
     Device device = nullptr;
 
@@ -51,6 +52,8 @@ struct ClockReader::Nvml {
             shutdown = nullptr;
             return false;
         }
+        if (!load("nvmlDeviceGetCurrentClocksEventReasons", reasons))
+            load("nvmlDeviceGetCurrentClocksThrottleReasons", reasons);  // its name before driver 535
         return by_bus(pci_bus_id.c_str(), &device) == 0;
     }
     ~Nvml() {
@@ -63,6 +66,12 @@ struct ClockReader::Nvml {
         if (clock(device, type, &value) != 0) return std::nullopt;
         return static_cast<int>(value);
     }
+
+    std::optional<ClockLimit> limit() const {
+        unsigned long long bits = 0;
+        if (reasons == nullptr || reasons(device, &bits) != 0) return std::nullopt;
+        return clock_limit(bits);
+    }
 };
 
 ClockReader::ClockReader(const std::string& pci_bus_id) : nvml_(std::make_unique<Nvml>()) {
@@ -73,7 +82,7 @@ ClockReader::~ClockReader() = default;
 
 Clocks ClockReader::read() const {
     if (!nvml_) return {};
-    return {nvml_->mhz(Nvml::kSmClock), nvml_->mhz(Nvml::kMemoryClock)};
+    return {nvml_->mhz(Nvml::kSmClock), nvml_->mhz(Nvml::kMemoryClock), nvml_->limit()};
 }
 
 std::optional<std::string> ClockReader::driver_version() const {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/calibrate/replay_rule.hpp"
 #include "sim/base/units.hpp"
 
 namespace kvsim::calibrate {
@@ -27,13 +28,8 @@ struct DeviceInfo {
 // mean that there is no GPU to use.
 DeviceInfo inspect_device();
 
-struct Clocks {
-    std::optional<int> sm_mhz, memory_mhz;
-    friend bool operator==(const Clocks&, const Clocks&) = default;
-};
-
-// Current clocks through NVML, which belongs to the driver and is loaded at run time, so that kvcalib also
-// runs where it is missing: clocks are empty then.
+// Current clocks, and what holds them down, through NVML, which belongs to the driver and is loaded at run
+// time, so that kvcalib also runs where it is missing: clocks are empty then.
 class ClockReader {
   public:
     explicit ClockReader(const std::string& pci_bus_id);

@@ -5,20 +5,25 @@
 #include <algorithm>
 #include <charconv>
 
+#include "kernels/traffic_linear.hpp"
 #include "sim/config/yaml.hpp"
 
 namespace kvsim::calibrate {
 namespace {
 
-// What launch_linear_recurrent and launch_linear_buffered accept (kernels/launch.hpp), repeated here because
-// this file is built without CUDA.
+// What the launchers of linear layers accept (kernels/launch.hpp), repeated here because this file is built
+// without CUDA.
 constexpr int kDim = 128;
 constexpr int kMaxBatch = 65535;
 constexpr int kMaxRing = 128;
+constexpr int kMaxTokens = 9;
 
-constexpr std::array<std::string_view, 2> kSweepForms{"recurrent", "buffered"};
+constexpr std::array<std::string_view, 4> kSweepForms{"recurrent", "buffered", "verify_stored",
+                                                      "verify_buffered"};
+constexpr std::array kSweepKernels{Kernel::kLinearRecurrent, Kernel::kLinearBuffered,
+                                   Kernel::kLinearVerifyStored, Kernel::kLinearVerifyBuffered};
 
-std::vector<int> fills(const std::vector<FillSpec>& specs, int capacity) {
+std::vector<int> fills(const std::vector<FillSpec>& specs, int last) {
     std::vector<int> result;
     for (const FillSpec& spec : specs) {
         switch (spec.kind) {
@@ -26,13 +31,13 @@ std::vector<int> fills(const std::vector<FillSpec>& specs, int capacity) {
                 result.push_back(spec.fill);
                 break;
             case FillSpec::Kind::kMiddle:
-                result.push_back((capacity - 1) / 2);
+                result.push_back(last / 2);
                 break;
             case FillSpec::Kind::kLast:
-                result.push_back(capacity - 1);
+                result.push_back(last);
                 break;
             case FillSpec::Kind::kAll:
-                for (int fill = 0; fill < capacity; ++fill) result.push_back(fill);
+                for (int fill = 0; fill <= last; ++fill) result.push_back(fill);
         }
     }
     return result;
@@ -42,34 +47,37 @@ void add_once(std::vector<Case>& cases, const Case& c) {
     if (std::find(cases.begin(), cases.end(), c) == cases.end()) cases.push_back(c);
 }
 
-// The buffered cases of one shape, capacity and batch, all given in `base`.
-std::vector<Case> buffered_cases(const LinearSweep& sweep, const Case& base) {
+int flush_rows(const FlushRowsSpec& spec, const Case& c) {
+    switch (spec.kind) {
+        case FlushRowsSpec::Kind::kCount:
+            return spec.n;
+        case FlushRowsSpec::Kind::kBatchShare:
+            return c.batch / spec.n;
+        case FlushRowsSpec::Kind::kSteady:
+            return c.batch / c.buffer_length;
+    }
+    return 0;
+}
+
+// The cases of one shape, capacity, number of tokens and batch, all given in `base`, of a form with a ring.
+std::vector<Case> ring_cases(const LinearSweep& sweep, const Case& base) {
     std::vector<Case> cases;
     Case c = base;
-    for (const int fill : fills(sweep.fill, base.buffer_length)) {
+    for (const int fill : fills(sweep.fill, base.last_fill())) {
         c.fill = fill;
         add_once(cases, c);
     }
     c.flush_rows = base.batch;
-    for (const int fill : fills(sweep.flush_fill, base.buffer_length)) {
+    for (const int fill : fills(sweep.flush_fill, base.last_fill())) {
+        if (folded_records(form_of(base.kernel), fill) == 0) continue;
         c.fill = fill;
         add_once(cases, c);
     }
     for (const FlushRowsSpec& spec : sweep.mixed_flush_rows) {
-        switch (spec.kind) {
-            case FlushRowsSpec::Kind::kCount:
-                c.flush_rows = spec.n;
-                break;
-            case FlushRowsSpec::Kind::kBatchShare:
-                c.flush_rows = base.batch / spec.n;
-                break;
-            case FlushRowsSpec::Kind::kSteady:
-                c.flush_rows = base.batch / base.buffer_length;
-                break;
-        }
+        c.flush_rows = flush_rows(spec, base);
         if (c.flush_rows < 1 || c.flush_rows > base.batch) continue;
         // With no row left over for another phase, all rows share one.
-        c.fill = c.flush_rows == base.batch ? std::optional(base.buffer_length - 1) : std::nullopt;
+        c.fill = c.flush_rows == base.batch ? std::optional(base.last_fill()) : std::nullopt;
         add_once(cases, c);
     }
     return cases;
@@ -86,7 +94,7 @@ bool is_word(const std::string& text) {
     return text.front() >= 'A';
 }
 
-std::vector<FillSpec> read_fills(const YamlCursor& list, int smallest_capacity) {
+std::vector<FillSpec> read_fills(const YamlCursor& list, IntRange range) {
     static constexpr std::array<std::string_view, 3> kWords{"middle", "last", "all"};
     static constexpr std::array kKinds{FillSpec::Kind::kMiddle, FillSpec::Kind::kLast, FillSpec::Kind::kAll};
     std::vector<FillSpec> specs;
@@ -97,8 +105,7 @@ std::vector<FillSpec> read_fills(const YamlCursor& list, int smallest_capacity) 
         if (is_word(text)) {
             specs.push_back({kKinds[item.choice_index(kWords).value_or(0)], 0});
         } else {
-            specs.push_back(
-                {FillSpec::Kind::kExact, item.small_integer({.min = 0, .max = smallest_capacity - 1})});
+            specs.push_back({FillSpec::Kind::kExact, item.small_integer(range)});
         }
     }
     return specs;
@@ -131,24 +138,54 @@ std::vector<FlushRowsSpec> read_flush_rows(const YamlCursor& list) {
     return specs;
 }
 
-LinearShape read_shape(const YamlCursor& entry) {
+LinearShape read_shape(const YamlCursor& entry, Kernel kernel) {
     LinearShape s;
     const YamlCursor family = entry.at("family");
     s.family = family.choice<Family>(kFamilyNames);
     if (s.family != Family::kGdn) family.mistake("expected gdn: no other family has kernels");
     const YamlCursor state = entry.at("state_dtype");
     s.state = state.choice<StateFormat>(kStateFormatNames);
-    if (s.state != StateFormat::kFp32) state.mistake("expected fp32: no other state format has kernels");
+    if (s.state == StateFormat::kFp16)
+        state.mistake("expected fp32, bf16 or split: no kernel has fp16 states");
+    if (s.state == StateFormat::kSplit && !has_ring(kernel))
+        state.mistake("expected fp32 or bf16: the split format serves forms that leave the state alone");
+    if (has_ring(kernel)) s.records = entry.find("records").choice<RecordFormat>(kRecordFormatNames);
     s.k_heads = entry.at("k_heads").small_integer({.min = 1, .max = 1024}, 1);
     s.k_dim = entry.at("k_dim").small_integer({.min = kDim, .max = kDim}, kDim);
     s.v_dim = entry.at("v_dim").small_integer({.min = kDim, .max = kDim}, kDim);
     return s;
 }
 
+// Ring lengths, fills and flushes.
+void read_ring(const YamlCursor& entry, LinearSweep& sweep) {
+    const YamlCursor lengths = entry.at("buffer_length");
+    sweep.buffer_length = integers(lengths, {.min = 1, .max = kMaxRing});
+    if (sweep.buffer_length.empty() || sweep.tokens.empty()) return entry.ignore_rest();  // noted
+    const int smallest = *std::min_element(sweep.buffer_length.begin(), sweep.buffer_length.end());
+    const int tokens = *std::max_element(sweep.tokens.begin(), sweep.tokens.end());
+    const int last = smallest - tokens;
+    if (last < 0) {
+        lengths.mistake(fmt::format("expected room for {} new tokens, got a ring of {}", tokens, smallest));
+        return entry.ignore_rest();
+    }
+    // A verify that flushes folds the records that it finds: there must be one.
+    const int first_flush = is_verify(sweep.kernel) ? 1 : 0;
+    sweep.fill = read_fills(entry.find("fill"), {.min = 0, .max = last});
+    sweep.flush_fill = read_fills(entry.find("flush_fill"), {.min = first_flush, .max = last});
+    const YamlCursor mixed = entry.find("mixed_flush_rows");
+    sweep.mixed_flush_rows = read_flush_rows(mixed);
+    if (mixed.present() && last < 1) {
+        mixed.mistake(fmt::format("mixed phases need a buffer_length of at least {}", tokens + 1));
+    }
+    if (sweep.fill.empty() && sweep.flush_fill.empty() && sweep.mixed_flush_rows.empty()) {
+        entry.mistake("expected at least one of fill, flush_fill and mixed_flush_rows");
+    }
+}
+
 LinearSweep read_sweep(const YamlCursor& entry) {
     LinearSweep sweep;
-    const Form form = entry.at("form").choice<Form>(kSweepForms, Form::kRecurrent);
-    sweep.shape = read_shape(entry);
+    sweep.kernel = kSweepKernels[entry.at("form").choice_index(kSweepForms).value_or(0)];
+    sweep.shape = read_shape(entry, sweep.kernel);
     const YamlCursor heads = entry.at("v_heads");
     sweep.v_heads = integers(heads, {.min = 1, .max = 1024});
     for (const int count : sweep.v_heads) {
@@ -158,23 +195,11 @@ LinearSweep read_sweep(const YamlCursor& entry) {
         }
     }
     sweep.batch = integers(entry.at("batch"), {.min = 1, .max = kMaxBatch});
-    if (form == Form::kRecurrent) {
+    if (is_verify(sweep.kernel)) sweep.tokens = integers(entry.at("tokens"), {.min = 1, .max = kMaxTokens});
+    if (has_ring(sweep.kernel)) read_ring(entry, sweep);
+    if (sweep.kernel == Kernel::kLinearRecurrent) {
         const YamlCursor warm = entry.find("warm_batch");
         if (warm.present()) sweep.warm_batch = integers(warm, {.min = 1, .max = kMaxBatch});
-        return sweep;
-    }
-    sweep.kernel = Kernel::kLinearBuffered;
-    sweep.buffer_length = integers(entry.at("buffer_length"), {.min = 1, .max = kMaxRing});
-    const int smallest = sweep.buffer_length.empty()
-                             ? kMaxRing
-                             : *std::min_element(sweep.buffer_length.begin(), sweep.buffer_length.end());
-    sweep.fill = read_fills(entry.find("fill"), smallest);
-    sweep.flush_fill = read_fills(entry.find("flush_fill"), smallest);
-    const YamlCursor mixed = entry.find("mixed_flush_rows");
-    sweep.mixed_flush_rows = read_flush_rows(mixed);
-    if (mixed.present() && smallest < 2) mixed.mistake("mixed phases need a buffer_length of at least 2");
-    if (sweep.fill.empty() && sweep.flush_fill.empty() && sweep.mixed_flush_rows.empty()) {
-        entry.mistake("expected at least one of fill, flush_fill and mixed_flush_rows");
     }
     return sweep;
 }
@@ -193,27 +218,30 @@ void append_probe(std::vector<Case>& cases, Kernel probe, const YamlCursor& node
 
 std::vector<Case> expand(const LinearSweep& sweep) {
     std::vector<Case> cases;
+    const auto add_batches = [&](Case c) {
+        for (const int batch : sweep.batch) {
+            c.batch = batch;
+            if (!has_ring(c.kernel)) {
+                add_once(cases, c);
+                continue;
+            }
+            for (const Case& one : ring_cases(sweep, c)) add_once(cases, one);
+        }
+    };
     for (const int v_heads : sweep.v_heads) {
         Case c{.kernel = sweep.kernel, .shape = sweep.shape};
         c.shape.v_heads = v_heads;
-        if (sweep.kernel == Kernel::kLinearRecurrent) {
-            for (const int batch : sweep.batch) {
-                c.batch = batch;
-                add_once(cases, c);
-            }
-            c.l2 = L2State::kWarm;
-            for (const int batch : sweep.warm_batch) {
-                c.batch = batch;
-                add_once(cases, c);
-            }
-            continue;
-        }
         for (const int capacity : sweep.buffer_length) {
-            for (const int batch : sweep.batch) {
+            for (const int tokens : sweep.tokens) {
                 c.buffer_length = capacity;
-                c.batch = batch;
-                for (const Case& one : buffered_cases(sweep, c)) cases.push_back(one);
+                c.tokens = tokens;
+                add_batches(c);
             }
+        }
+        c.l2 = L2State::kWarm;
+        for (const int batch : sweep.warm_batch) {
+            c.batch = batch;
+            add_once(cases, c);
         }
     }
     return cases;
@@ -248,6 +276,11 @@ std::vector<Case> load_grid(const std::string& file) {
     reader.finish();
     std::stable_sort(cases.begin(), cases.end(),
                      [](const Case& a, const Case& b) { return a.kernel < b.kernel; });
+    // Groups in the order of their first case.
+    for (auto first = cases.begin(); first != cases.end();) {
+        first = std::stable_partition(first, cases.end(),
+                                      [group = *first](const Case& c) { return same_group(group, c); });
+    }
     return cases;
 }
 

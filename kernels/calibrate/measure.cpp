@@ -22,25 +22,29 @@ using std::chrono::steady_clock;
 
 constexpr int kMinCountedLaunches =
     8;  // so that write-backs of one launch's lines balance those of another's
-constexpr int kMinRecordedLaunches = 20;
+constexpr int kRecordedLaunches = 20;
 
 std::string label(const Case& c) {
     if (!is_linear(c.kernel)) return std::string(name(c.kernel));
-    std::string text = fmt::format("{} {}/{} heads", name(c.kernel), c.shape.k_heads, c.shape.v_heads);
-    if (c.buffer_length > 0) text += fmt::format(", ring {}", c.buffer_length);
-    return text + fmt::format(", batch {}", c.batch);
+    std::string text = fmt::format("{} {}/{} heads, {} state", name(c.kernel), c.shape.k_heads,
+                                   c.shape.v_heads, name(c.shape.state));
+    if (has_ring(c.kernel))
+        text += fmt::format(", {} records, ring {}", name(c.shape.records), c.buffer_length);
+    return text;
 }
 
 // What label() leaves out.
 std::string detail(const Case& c) {
-    if (c.kernel == Kernel::kLinearBuffered) {
-        return fmt::format(", fill {}, {} rows flush", c.fill ? fmt::format("{}", *c.fill) : "mixed",
-                           c.flush_rows);
+    if (!is_linear(c.kernel)) return fmt::format(" of {} bytes", c.bytes.value());
+    std::string text = fmt::format(", batch {}, {} new tokens", c.batch, c.tokens);
+    if (has_ring(c.kernel)) {
+        text += fmt::format(", fill {}, {} rows flush", c.fill ? fmt::format("{}", *c.fill) : "mixed",
+                            c.flush_rows);
     }
-    return is_linear(c.kernel) ? "" : fmt::format(" of {} bytes", c.bytes.value());
+    return text;
 }
 
-// One line on stderr per batch size, when it is done.
+// One line on stderr per group, when it is done.
 class Progress {
   public:
     explicit Progress(std::string pass) : pass_(std::move(pass)) {}
@@ -71,29 +75,36 @@ class Progress {
     steady_clock::time_point start_;
 };
 
-// Calls visit(index, bench) for every case, with the bench of its group prepared for it. Pools live as long
-// as their group; equal seeds give all passes equal data.
+RotationLimits rotation_limits(const DeviceInfo& device) {
+    // What the cases of the H200's grid need, with room; a quarter of a smaller memory.
+    constexpr Bytes kPool{std::int64_t{32} << 30};
+    return {device.l2, std::min(kPool, Bytes(device.memory.value() / 4))};
+}
+
+// Calls visit(index, bench) for every case, with the bench of its group prepared for it; within a group in
+// shuffled order. Pools live as long as their group; equal seeds give all passes equal data and order.
 template <class Visit>
-void for_each_case(const std::vector<Case>& cases, const DeviceInfo& device, std::uint64_t seed,
+void for_each_case(const std::vector<Case>& cases, const RotationLimits& limits, std::uint64_t seed,
                    cudaStream_t stream, Visit visit) {
-    std::size_t index = 0;
+    std::size_t first = 0;
     for (const std::span<const Case> group : groups(cases)) {
         const auto run = [&](auto& bench) {
-            for (const Case& c : group) {
-                bench.prepare(c);
-                visit(index++, bench);
+            for (const std::size_t i : measuring_order(group.size(), seed)) {
+                bench.prepare(group[i]);
+                visit(first + i, bench);
             }
         };
         if (is_linear(group.front().kernel)) {
-            LinearBench bench(group, device.l2, seed, stream);
+            LinearBench bench(group, limits, seed, stream);
             run(bench);
         } else if (group.front().kernel == Kernel::kEmpty) {
             EmptyBench bench;
             run(bench);
         } else {
-            StreamBench bench(group, device.l2, seed, stream);
+            StreamBench bench(group, limits, seed, stream);
             run(bench);
         }
+        first += group.size();
     }
 }
 
@@ -103,23 +114,28 @@ int rotated(const Launches& launches, int least) {
 }
 
 void record_timing(const Timing& timing, ProfileRow& row) {
-    row.time_us = to_us(timing.replays.median);
-    row.time_min_us = to_us(timing.replays.min);
-    row.time_max_us = to_us(timing.replays.max);
-    row.repeats = timing.replays.replays;
+    const ReplaySummary& replays = timing.batch.replays;
+    row.time_us = to_us(replays.median);
+    row.time_min_us = to_us(replays.min);
+    row.time_max_us = to_us(replays.max);
+    row.repeats = replays.replays;
     row.launches = timing.launches;
-    if (timing.sm_mhz) row.sm_mhz = *timing.sm_mhz;
+    if (timing.batch.clocks.sm_mhz) row.sm_mhz = *timing.batch.clocks.sm_mhz;
+    row.clock_limit = timing.batch.clocks.limit;
 }
 
 class Run {
   public:
     Run(const std::vector<Case>& cases, const DeviceInfo& device, const MeasureOptions& options)
         : cases_(cases),
-          device_(device),
+          limits_(rotation_limits(device)),
           options_(options),
           clocks_(device.pci_bus_id),
           stream_(make_stream()) {
-        for (const Case& c : cases) result_.rows.push_back(describe(c));
+        for (const Case& c : cases) {
+            result_.rows.push_back(describe(c));
+            result_.rows.back().sets = rotation_sets(c, limits_);
+        }
     }
 
     Measurement finish() && { return std::move(result_); }
@@ -131,13 +147,10 @@ class Run {
         for_each([&](std::size_t i, auto& bench) {
             progress.step(cases_[i]);
             if (!verified(i, bench.verify())) return;
-            const std::optional<Timing> timing = timer.time(bench.launches());
-            if (timing) {
-                record_timing(*timing, result_.rows[i]);
-                result_.unsettled += timing->replays.settled() ? 0 : 1;
-            } else {
-                ++result_.throttled;
-            }
+            const Timing timing = timer.time(bench.launches());
+            record_timing(timing, result_.rows[i]);
+            result_.unsettled += timing.batch.replays.settled() ? 0 : 1;
+            result_.limited += timing.batch.limited() ? 1 : 0;
         });
         result_.clocks_after = clocks_.read();
         result_.highest_sm_mhz = timer.highest_sm_mhz();
@@ -151,12 +164,10 @@ class Run {
                 if (!timed(i)) return;
                 progress.step(cases_[i]);
                 const Launches launches = bench.launches();
-                const int count = rotated(launches, kMinRecordedLaunches);
                 launches.rotate(launches.sets, stream_.get());  // leaves the L2 as a rotation does
-                const std::optional<Time> duration =
-                    recorder.median_duration([&] { launches.rotate(count, stream_.get()); });
-                if (!duration) throw CuptiError("no activity record of a kernel came back");
-                result_.rows[i].cupti_us = to_us(*duration);
+                const Time duration = recorder.median_duration(
+                    kRecordedLaunches, [&] { launches.rotate(kRecordedLaunches, stream_.get()); });
+                result_.rows[i].cupti_us = to_us(duration);
             });
         } catch (const std::runtime_error& error) {  // CuptiError, or a launch that CUPTI broke
             result_.no_cupti_us = error.what();
@@ -185,7 +196,7 @@ class Run {
   private:
     template <class Visit>
     void for_each(Visit visit) {
-        for_each_case(cases_, device_, options_.seed, stream_.get(), visit);
+        for_each_case(cases_, limits_, options_.seed, stream_.get(), visit);
     }
 
     bool timed(std::size_t i) const { return result_.rows[i].time_us.has_value(); }
@@ -233,7 +244,7 @@ class Run {
     };
 
     const std::vector<Case>& cases_;
-    const DeviceInfo& device_;
+    RotationLimits limits_;
     MeasureOptions options_;
     ClockReader clocks_;
     Stream stream_;

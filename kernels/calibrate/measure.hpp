@@ -13,7 +13,7 @@ namespace kvsim::calibrate {
 struct Measurement {
     std::vector<ProfileRow> rows;  // of the cases, in their order
     int failed = 0;                // output unequal to the reference: not timed
-    int throttled = 0;             // no batch of replays at full clock: not timed
+    int limited = 0;               // timed while power or temperature held the clocks down
     int unsettled = 0;             // timed, but the replays' spread stayed above the rule
     Clocks clocks_before, clocks_after;
     int highest_sm_mhz = 0;

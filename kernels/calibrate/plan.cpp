@@ -11,29 +11,78 @@ namespace kvsim::calibrate {
 namespace {
 
 constexpr Bytes kRotation{320'000'000};  // as in public cold-L2 figures of these kernels
-constexpr int kL2Multiple =
-    4;  // hashed sets and pinned lines make an L2 forget more slowly than its size says
+// Hashed sets and pinned lines make an L2 forget more slowly than its size says.
+constexpr int kL2MultipleOfStates = 4;
+constexpr int kL2MultipleOfOthers = 2;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+    return (a + b - 1) / b;
+}
+
+// Records read, summed over rows. Levels of mixed phases are the same in every order of the rows.
+std::int64_t buffered_tokens(const Case& c) {
+    if (!has_ring(c.kernel)) return 0;
+    const RowPhases phases = row_phases(c, 0);
+    return std::accumulate(phases.fill.begin(), phases.fill.end(), std::int64_t{0});
+}
+
+LinearWork work_of(const Case& c) {
+    LinearWork w{c.batch, std::int64_t{c.batch} * c.tokens, buffered_tokens(c), c.flush_rows, 0};
+    w.flushed_tokens = w.flushes * folded_records(form_of(c.kernel), c.fill.value_or(c.last_fill()));
+    return w;
+}
+
+Footprint linear_footprint(const Case& c) {
+    const LinearTraffic t = linear_traffic(c.shape, form_of(c.kernel), work_of(c));
+    const std::int64_t state = state_bytes(c.shape), tokens = std::int64_t{c.batch} * c.tokens;
+    const std::int64_t stored = c.kernel == Kernel::kLinearVerifyStored ? tokens * state : 0;
+    const std::int64_t read = has_ring(c.kernel) ? state_read_bytes(c.shape) : state;
+    return {Bytes(c.batch * read + stored), Bytes(t.buffer_read + t.buffer_write + t.io_read + t.io_write),
+            Bytes(c.batch * (state + c.buffer_length * record_bytes(c.shape)) + stored +
+                  tokens * (token_input_bytes(c.shape) + token_output_bytes(c.shape)))};
+}
 
 }  // namespace
 
+Form form_of(Kernel linear) {
+    switch (linear) {
+        case Kernel::kLinearRecurrent:
+            return Form::kRecurrent;
+        case Kernel::kLinearBuffered:
+            return Form::kBuffered;
+        case Kernel::kLinearVerifyStored:
+            return Form::kVerifyStored;
+        case Kernel::kLinearVerifyBuffered:
+            return Form::kVerifyBuffered;
+        default:
+            break;
+    }
+    KVSIM_CHECK(false, "{} is no form of a layer", name(linear));
+    return {};
+}
+
 RowPhases row_phases(const Case& c, std::uint64_t seed) {
-    KVSIM_CHECK(c.kernel == Kernel::kLinearBuffered, "{} has no phases", name(c.kernel));
+    KVSIM_CHECK(has_ring(c.kernel), "{} has no phases", name(c.kernel));
     KVSIM_CHECK(c.flush_rows >= 0 && c.flush_rows <= c.batch, "{} of {} rows flush", c.flush_rows, c.batch);
+    std::mt19937_64 random(seed);
     std::vector<int> order(static_cast<std::size_t>(c.batch));
     std::iota(order.begin(), order.end(), 0);
-    std::shuffle(order.begin(), order.end(), std::mt19937_64(seed));
+    std::shuffle(order.begin(), order.end(), random);
 
-    RowPhases phases{std::vector<std::int32_t>(order.size()), std::vector<std::uint8_t>(order.size())};
+    RowPhases phases;
+    phases.fill.resize(order.size());
+    phases.flush.resize(order.size());
     const int others = c.batch - c.flush_rows;
     for (int i = 0; i < c.batch; ++i) {
         const auto row = static_cast<std::size_t>(order[static_cast<std::size_t>(i)]);
         const bool flushes = i < c.flush_rows;
-        // Midpoints of `others` equal steps over C - 1 levels: one row alone sits in the middle.
-        const int level =
-            others > 0 ? (2 * (i - c.flush_rows) + 1) * (c.buffer_length - 1) / (2 * others) : 0;
-        phases.fill[row] = c.fill ? *c.fill : flushes ? c.buffer_length - 1 : level;
+        // Midpoints of `others` equal steps over last_fill() levels: one row alone sits in the middle.
+        const int level = others > 0 ? (2 * (i - c.flush_rows) + 1) * c.last_fill() / (2 * others) : 0;
+        phases.fill[row] = c.fill ? *c.fill : flushes ? c.last_fill() : level;
         phases.flush[row] = flushes;
     }
+    std::uniform_int_distribution<std::int32_t> start(0, c.buffer_length - 1);
+    for (int i = 0; i < c.batch; ++i) phases.start.push_back(start(random));
     return phases;
 }
 
@@ -47,44 +96,48 @@ ProfileRow describe(const Case& c) {
         return row;
     }
     row.family = c.shape.family;
-    row.form = c.kernel == Kernel::kLinearRecurrent ? Form::kRecurrent : Form::kBuffered;
+    row.form = form_of(c.kernel);
     row.k_heads = c.shape.k_heads;
     row.v_heads = c.shape.v_heads;
     row.k_dim = c.shape.k_dim;
     row.v_dim = c.shape.v_dim;
     row.state_dtype = c.shape.state;
     row.batch = c.batch;
-    row.tokens = 1;
-    if (c.kernel == Kernel::kLinearBuffered) {
-        const RowPhases phases = row_phases(c, 0);  // the sum is the same for every order of the rows
+    row.tokens = c.tokens;
+    if (has_ring(c.kernel)) {
+        row.records = c.shape.records;
         row.buffer_length = c.buffer_length;
         if (c.fill) row.fill = *c.fill;
-        row.buffered_tokens = std::accumulate(phases.fill.begin(), phases.fill.end(), std::int64_t{0});
+        row.buffered_tokens = buffered_tokens(c);
         row.flush_rows = c.flush_rows;
     }
     return row;
 }
 
-Bytes distinct_bytes(const Case& c) {
+Footprint footprint(const Case& c) {
     switch (c.kernel) {
         case Kernel::kEmpty:
-            return Bytes(0);
+            return {};
         case Kernel::kStreamCopy:
-            return c.bytes * 2;
+            return {c.bytes * 2, Bytes(0), c.bytes * 2};
         case Kernel::kStreamRead:
-            return c.bytes;
-        case Kernel::kLinearRecurrent:
-        case Kernel::kLinearBuffered:
-            return Bytes(c.batch * state_bytes(c.shape));
+            return {c.bytes, Bytes(0), c.bytes};
+        default:
+            return linear_footprint(c);
     }
-    return Bytes(0);
 }
 
-int rotation_sets(const Case& c, Bytes l2_capacity) {
+int rotation_sets(const Case& c, const RotationLimits& limits) {
     if (c.l2 == L2State::kWarm || c.kernel == Kernel::kEmpty) return 1;
-    const std::int64_t target = std::max(kRotation, l2_capacity * kL2Multiple).value();
-    const std::int64_t launch = distinct_bytes(c).value();
-    return static_cast<int>(std::max<std::int64_t>(2, (target + launch - 1) / launch));
+    const Footprint launch = footprint(c);
+    const Bytes states = std::max(kRotation, limits.l2 * kL2MultipleOfStates);
+    std::int64_t sets = std::max<std::int64_t>(2, ceil_div(states.value(), launch.states.value()));
+    if (launch.others > Bytes(0)) {
+        const std::int64_t wanted =
+            ceil_div((limits.l2 * kL2MultipleOfOthers).value(), launch.others.value());
+        sets = std::max(sets, std::min(wanted, limits.pool.value() / launch.pool.value()));
+    }
+    return static_cast<int>(sets);
 }
 
 bool same_group(const Case& a, const Case& b) {
@@ -100,6 +153,13 @@ std::vector<std::span<const Case>> groups(std::span<const Case> cases) {
         first = last;
     }
     return result;
+}
+
+std::vector<std::size_t> measuring_order(std::size_t count, std::uint64_t seed) {
+    std::vector<std::size_t> order(count);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::shuffle(order.begin(), order.end(), std::mt19937_64(seed));
+    return order;
 }
 
 }  // namespace kvsim::calibrate

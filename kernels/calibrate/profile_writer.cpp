@@ -98,12 +98,16 @@ Json run_json(const Measurement& m, const DeviceInfo& device, const Provenance& 
 }
 
 Json row_counts(const std::vector<const ProfileRow*>& rows) {
-    int failed = 0, untimed = 0;
+    int failed = 0, untimed = 0, limited = 0;
     for (const ProfileRow* row : rows) {
         failed += row->verified == false ? 1 : 0;
         untimed += row->time_us ? 0 : 1;
+        limited += row->clock_limit.value_or(ClockLimit::kNone) != ClockLimit::kNone ? 1 : 0;
     }
-    return {{"rows", rows.size()}, {"not_verified", failed}, {"not_timed", untimed}};
+    return {{"rows", rows.size()},
+            {"not_verified", failed},
+            {"not_timed", untimed},
+            {"clocks_held_down", limited}};
 }
 
 void write_text(const fs::path& file, const std::string& text) {
@@ -142,14 +146,16 @@ void write_profile(const fs::path& folder, const Measurement& measurement, const
     manifest["schema"] = kProfileSchema;
     manifest["gpu"] = gpu_json(device);
     manifest["method"] =
-        "time_us: CUDA graph of rotated launches in one stream, at least 320 MB and 4 x L2 touched before a "
-        "set comes "
-        "again (cold), two warm-up replays, median of 9; repeated up to 3 times until (P75 - P25)/median < 1 "
-        "%; replays "
-        "below 3/4 of the highest SM clock dropped. cupti_us: CUPTI activity records, median, own pass. "
-        "Counters: CUPTI "
-        "range profiler, own pass, one range over whole rotations of at least 8 launches after one such "
-        "rotation.";
+        "time_us: CUDA graph of launches in one stream that rotate over `sets` sets of buffers. Cold: before "
+        "a set comes again, at least 320 MB and 4 x L2 of states and, where 32 GiB (or a quarter of the "
+        "memory) hold that many sets, 2 x L2 of records, inputs and outputs were touched; a graph is whole "
+        "rotations of at least 20 launches and 4 ms. Two warm-up replays, median of 9; repeated up to 3 "
+        "times "
+        "until (P75 - P25)/median < 1 % with no clock limit, else the best batch. Clocks and what limits "
+        "them: "
+        "NVML halfway through every replay. Launches of one shape in random order. cupti_us: CUPTI activity "
+        "records, median of 20 after one rotation, own pass. Counters: CUPTI range profiler, own pass, one "
+        "range over whole rotations of at least 8 launches after one such rotation.";
     manifest["files"] = old.contains("files") ? old["files"] : Json::object();
 
     fs::create_directories(folder);

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/reference/rounding.hpp"
 #include "kernels/shapes.hpp"
 
 namespace kvsim::calibrate {
@@ -22,8 +21,8 @@ struct Verification {
 };
 
 // One row with all that a kernel may read or write for it, bf16 widened to float. Layouts are those of
-// kernels/launch.hpp, but the columns of recorded keys stand in their plain order. T tokens: one for decode,
-// as many as `a` has rows for verify.
+// kernels/launch.hpp, but the elements of recorded keys and u stand in their plain order. T tokens: one for
+// decode, as many as `a` has rows for verify.
 struct RowSnapshot {
     int row = 0;
     bool padding = false;          // a row without a request: zeros come out, nothing else changes
@@ -45,7 +44,6 @@ struct RowContext {
     std::span<const float> a_log;    // [v_heads]
     std::span<const float> dt_bias;  // [v_heads]
     Form form = Form::kRecurrent;    // any but kDirect
-    reference::RecordRounding records = reference::RecordRounding::kBf16;
 };
 
 // Relative L2 errors that pass. Rounding to bf16 (8 significant bits) alone gives about 1.7e-3; fp32 results
@@ -56,6 +54,9 @@ inline constexpr double kFp32Tolerance = 1e-4;
 // Checks the outputs, the new records (keys to the bit) and what is written of the state, and that the rest
 // of the ring, and the state of a row that does not write it, are untouched to the bit.
 Verification check_row(const RowContext& context, const RowSnapshot& before, const RowSnapshot& after);
+
+// What a launch does to a slot that none of its rows names: nothing, to the bit.
+Verification check_bystander(const RowSnapshot& before, const RowSnapshot& after);
 
 // min(batch, count) distinct rows, count >= 4: the first, the last, up to two of those that flush, others
 // spread evenly. flush: [batch], or empty where rows do not differ.

@@ -18,25 +18,25 @@ constexpr std::size_t kWordsPerPiece = 4;         // of 16 bytes
 constexpr std::size_t kPatternWords = 1'000'003;  // prime, so that a misplaced piece does not match by chance
 constexpr std::size_t kWindowWords = 4096;        // compared at each of three places
 
-std::size_t pool_words(std::span<const Case> group, Bytes l2_capacity) {
+std::size_t pool_words(std::span<const Case> group, const RotationLimits& limits) {
     std::size_t bytes = 0;
     for (const Case& c : group) {
-        bytes = std::max(
-            bytes, std::size_t(rotation_sets(c, l2_capacity)) * static_cast<std::size_t>(c.bytes.value()));
+        bytes = std::max(bytes,
+                         std::size_t(rotation_sets(c, limits)) * static_cast<std::size_t>(c.bytes.value()));
     }
     return bytes / kWord;
 }
 
 }  // namespace
 
-StreamBench::StreamBench(std::span<const Case> group, Bytes l2_capacity, std::uint64_t seed,
+StreamBench::StreamBench(std::span<const Case> group, const RotationLimits& limits, std::uint64_t seed,
                          cudaStream_t stream)
-    : l2_capacity_(l2_capacity), stream_(stream) {
+    : limits_(limits), stream_(stream) {
     std::mt19937 random(static_cast<std::mt19937::result_type>(seed));
     std::vector<std::uint32_t> pattern(kPatternWords);
     std::generate(pattern.begin(), pattern.end(), std::ref(random));
     pattern_ = DeviceArray<std::uint32_t>(std::span<const std::uint32_t>(pattern));
-    source_ = DeviceArray<std::uint32_t>(pool_words(group, l2_capacity));
+    source_ = DeviceArray<std::uint32_t>(pool_words(group, limits));
     const bool copies = group.front().kernel == Kernel::kStreamCopy;
     destination_ = DeviceArray<std::uint32_t>(copies ? source_.size() : kWordsPerPiece);
 }
@@ -53,7 +53,7 @@ void StreamBench::prepare(const Case& c) {
 
 Launches StreamBench::launches() const {
     const bool copies = case_.kernel == Kernel::kStreamCopy;
-    return {rotation_sets(case_, l2_capacity_), [this, copies](int set, cudaStream_t stream) {
+    return {rotation_sets(case_, limits_), [this, copies](int set, cudaStream_t stream) {
                 const std::size_t first = static_cast<std::size_t>(set) * (bytes() / kWord);
                 StreamProbeParams p;
                 p.source = source_.data() + first;

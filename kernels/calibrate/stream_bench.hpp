@@ -15,7 +15,8 @@ namespace kvsim::calibrate {
 // LinearBench.
 class StreamBench {
   public:
-    StreamBench(std::span<const Case> group, Bytes l2_capacity, std::uint64_t seed, cudaStream_t stream);
+    StreamBench(std::span<const Case> group, const RotationLimits& limits, std::uint64_t seed,
+                cudaStream_t stream);
 
     void prepare(const Case& c);
     // Copy: a poisoned destination equals the source at its beginning, middle and end, and nothing is written
@@ -32,7 +33,7 @@ class StreamBench {
 
     std::size_t bytes() const { return static_cast<std::size_t>(case_.bytes.value()); }
 
-    Bytes l2_capacity_;
+    RotationLimits limits_;
     cudaStream_t stream_;
     DeviceArray<std::uint32_t> pattern_;
     DeviceArray<std::uint32_t> source_;

@@ -1,11 +1,13 @@
 #include "kernels/calibrate/timing.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 namespace kvsim::calibrate {
 namespace {
 
-constexpr double kThrottledShare = 0.75;
+constexpr int kEstimateLaunches = 8;
 
 GraphExec record(const Launches& launches, int count, cudaStream_t stream) {
     KVSIM_CUDA_CALL(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -32,52 +34,53 @@ ReplayTimer::ReplayTimer(const ClockReader& clocks, cudaStream_t stream)
     : clocks_(clocks), stream_(stream), start_(make_event()), stop_(make_event()) {}
 
 Time ReplayTimer::estimate(const Launches& launches) {
-    const int count = std::max(launches.sets, 8);
-    launches.rotate(count, stream_);  // loads code and fills translation caches
+    launches.rotate(kEstimateLaunches, stream_);  // loads code and fills translation caches
     KVSIM_CUDA_CALL(cudaEventRecord(start_.get(), stream_));
-    launches.rotate(count, stream_);
+    launches.rotate(kEstimateLaunches, stream_);
     KVSIM_CUDA_CALL(cudaEventRecord(stop_.get(), stream_));
     KVSIM_CUDA_CALL(cudaEventSynchronize(stop_.get()));
     float ms = 0.0f;
     KVSIM_CUDA_CALL(cudaEventElapsedTime(&ms, start_.get(), stop_.get()));
-    return time_from_us(1e3 * static_cast<double>(ms) / count);
+    return time_from_us(1e3 * static_cast<double>(ms) / kEstimateLaunches);
 }
 
-Time ReplayTimer::replay(cudaGraphExec_t graph) {
+ReplayTimer::Replay ReplayTimer::replay(cudaGraphExec_t graph, Time expected) {
     KVSIM_CUDA_CALL(cudaEventRecord(start_.get(), stream_));
     KVSIM_CUDA_CALL(cudaGraphLaunch(graph, stream_));
     KVSIM_CUDA_CALL(cudaEventRecord(stop_.get(), stream_));
+    std::this_thread::sleep_for(std::chrono::duration<double>(0.5 * to_seconds(expected)));
+    const Clocks clocks = clocks_.read();
     KVSIM_CUDA_CALL(cudaEventSynchronize(stop_.get()));
     float ms = 0.0f;
     KVSIM_CUDA_CALL(cudaEventElapsedTime(&ms, start_.get(), stop_.get()));
-    return time_from_us(1e3 * static_cast<double>(ms));
+    highest_sm_mhz_ = std::max(highest_sm_mhz_, clocks.sm_mhz.value_or(0));
+    return {time_from_us(1e3 * static_cast<double>(ms)), clocks};
 }
 
-std::optional<ReplaySummary> ReplayTimer::batch(cudaGraphExec_t graph, int launches) {
-    std::vector<Time> good;
-    for (int i = 0; i < 2 * kReplaysPerBatch && static_cast<int>(good.size()) < kReplaysPerBatch; ++i) {
-        const Time total = replay(graph);
-        last_sm_mhz_ = clocks_.read().sm_mhz;
-        highest_sm_mhz_ = std::max(highest_sm_mhz_, last_sm_mhz_.value_or(0));
-        if (last_sm_mhz_ && *last_sm_mhz_ < kThrottledShare * highest_sm_mhz_) continue;
-        good.push_back(Time(total.value() / launches));
+ReplayBatch ReplayTimer::batch(cudaGraphExec_t graph, int launches, Time expected) {
+    std::vector<Time> times;
+    std::vector<Clocks> clocks;
+    for (int i = 0; i < kReplaysPerBatch; ++i) {
+        const Replay one = replay(graph, expected);
+        times.push_back(Time(one.total.value() / launches));
+        clocks.push_back(one.clocks);
     }
-    if (static_cast<int>(good.size()) < kReplaysPerBatch) return std::nullopt;
-    return summarise(std::move(good));
+    return {summarise(std::move(times)), slowest(clocks)};
 }
 
-std::optional<Timing> ReplayTimer::time(const Launches& launches) {
-    const int count = launches_per_graph(launches.sets, estimate(launches));
+Timing ReplayTimer::time(const Launches& launches) {
+    const Time launch = estimate(launches);
+    const int count = launches_per_graph(launches.sets, launch);
     const GraphExec graph = record(launches, count, stream_);
-    for (int i = 0; i < kWarmUpReplays; ++i) replay(graph.get());
+    Time expected = launch * count;
+    for (int i = 0; i < kWarmUpReplays; ++i) expected = replay(graph.get(), expected).total;
 
-    std::optional<Timing> best;
-    for (int i = 0; i < kMaxBatches && !(best && best->replays.settled()); ++i) {
-        const std::optional<ReplaySummary> summary = batch(graph.get(), count);
-        if (summary && (!best || summary->spread < best->replays.spread))
-            best = Timing{*summary, count, last_sm_mhz_};
+    ReplayBatch best = batch(graph.get(), count, expected);
+    for (int i = 1; i < kMaxBatches && !best.good(); ++i) {
+        const ReplayBatch next = batch(graph.get(), count, expected);
+        if (better(next, best)) best = next;
     }
-    return best;
+    return {best, count};
 }
 
 }  // namespace kvsim::calibrate

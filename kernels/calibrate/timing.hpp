@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 
 #include "kernels/calibrate/cuda_support.hpp"
 #include "kernels/calibrate/device_info.hpp"
@@ -23,34 +22,36 @@ struct Launches {
 };
 
 struct Timing {
-    ReplaySummary replays;  // times per launch
-    int launches = 0;       // of one graph
-    std::optional<int> sm_mhz;
+    ReplayBatch batch;  // times per launch
+    int launches = 0;   // of one graph
 };
 
-// Rule: two warm-up replays, then batches of nine; the first batch that settles (replay_rule.hpp) counts,
-// else the one with the smallest spread of three. A replay right after which the SM clock is below three
-// quarters of the highest clock seen in this run is dropped and repeated; a batch that cannot collect nine
-// good replays in eighteen does not count.
+// Rule: two warm-up replays, then up to three batches of nine. The first batch that settles
+// (replay_rule.hpp) with clocks that nothing held down counts, else the best of the three; its limit is
+// recorded, and no replay is dropped. Clocks are read halfway through each replay: between replays the GPU
+// idles, and its limit is gone.
 class ReplayTimer {
   public:
     ReplayTimer(const ClockReader& clocks, cudaStream_t stream);
 
-    // Empty when the GPU was throttled throughout.
-    std::optional<Timing> time(const Launches& launches);
+    Timing time(const Launches& launches);
 
     int highest_sm_mhz() const { return highest_sm_mhz_; }
 
   private:
+    struct Replay {
+        Time total;
+        Clocks clocks;
+    };
+
     Time estimate(const Launches& launches);
-    Time replay(cudaGraphExec_t graph);
-    std::optional<ReplaySummary> batch(cudaGraphExec_t graph, int launches);
+    Replay replay(cudaGraphExec_t graph, Time expected);
+    ReplayBatch batch(cudaGraphExec_t graph, int launches, Time expected);
 
     const ClockReader& clocks_;
     cudaStream_t stream_;
     Event start_, stop_;
     int highest_sm_mhz_ = 0;
-    std::optional<int> last_sm_mhz_;
 };
 
 }  // namespace kvsim::calibrate

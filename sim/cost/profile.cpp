@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "kernels/traffic_linear.hpp"
 #include "sim/base/check.hpp"
 #include "sim/base/text.hpp"
 
@@ -140,18 +141,21 @@ class FileReader {
     }
 
     void check_ring(const ProfileRow& r, int line) {
+        require(r.records, "records", line);
         require_above(r.buffer_length, "buffer_length", std::int64_t{0}, line);
         require_above(r.buffered_tokens, "buffered_tokens", std::int64_t{-1}, line);
         require_above(r.flush_rows, "flush_rows", std::int64_t{-1}, line);
-        if (!r.batch || *r.batch <= 0) return;
+        if (!r.batch || *r.batch <= 0 || !r.tokens) return;
         if (r.flush_rows && *r.flush_rows > *r.batch) {
             note(line, "flush_rows",
                  fmt::format("expected at most batch = {}, got {}", *r.batch, *r.flush_rows));
         }
-        // Every row has room for the record that it appends.
-        if (r.buffered_tokens && r.buffer_length && *r.buffered_tokens > *r.batch * (*r.buffer_length - 1)) {
+        // Every row has room for the records that it appends.
+        if (!r.buffered_tokens || !r.buffer_length) return;
+        const std::int64_t last_fill = *r.buffer_length - *r.tokens;
+        if (*r.buffered_tokens > *r.batch * last_fill) {
             note(line, "buffered_tokens",
-                 fmt::format("expected at most {} rows x {} records, got {}", *r.batch, *r.buffer_length - 1,
+                 fmt::format("expected at most {} rows x {} records, got {}", *r.batch, last_fill,
                              *r.buffered_tokens));
         }
     }
@@ -207,13 +211,14 @@ LinearLaunch launch_of(const ProfileRow& r) {
                static_cast<int>(*r.v_heads),
                static_cast<int>(*r.k_dim),
                static_cast<int>(*r.v_dim),
-               *r.state_dtype};
+               *r.state_dtype,
+               r.records.value_or(RecordFormat::kBf16)};
     l.form = *r.form;
     l.work = {*r.batch, *r.batch * *r.tokens, r.buffered_tokens.value_or(0), r.flush_rows.value_or(0), 0};
     if (l.work.flushes > 0) {
-        // In mixed phases, which have no common fill, the rows that flush are those with a full ring.
-        const std::int64_t read = r.fill ? *r.fill : r.buffer_length.value_or(1) - 1;
-        l.work.flushed_tokens = l.work.flushes * (read + *r.tokens);
+        // In mixed phases, which have no common fill, the rows that flush are those with room for no more.
+        const std::int64_t read = r.fill ? *r.fill : r.buffer_length.value_or(*r.tokens) - *r.tokens;
+        l.work.flushed_tokens = l.work.flushes * folded_records(l.form, read);
     }
     return l;
 }

@@ -30,6 +30,13 @@ Case buffered(int batch, int capacity, std::optional<int> fill, int flush_rows) 
             .flush_rows = flush_rows};
 }
 
+Case verify(int batch, int tokens, int capacity, std::optional<int> fill, int flush_rows) {
+    Case c = buffered(batch, capacity, fill, flush_rows);
+    c.kernel = Kernel::kLinearVerifyBuffered;
+    c.tokens = tokens;
+    return c;
+}
+
 std::string mistakes_of(const std::string& yaml) {
     const std::string file = KVSIM_BINARY_DIR "/test_calibration_plan.yaml";
     std::ofstream(file) << yaml;
@@ -48,17 +55,40 @@ TEST_CASE("h200.yaml gives the number of rows that its lists say") {
     CHECK(count(cases, Kernel::kEmpty) == 1);
     CHECK(count(cases, Kernel::kStreamCopy) == 16);  // 2^16 .. 2^31
     CHECK(count(cases, Kernel::kStreamRead) == 16);
-    CHECK(count(cases, Kernel::kLinearRecurrent) == 2 * (15 + 7));
-    // Ring of 16: 16 fills, 5 flushes, and the mixed numbers of flushing rows {1, 2, B/16, B/4} that are
-    // distinct, at least 1 and below B (all B rows is one of the 5 flushes): none at batch 1; 1 at 2; 1, 2 at
-    // 4 and 8 (B/4 = 1, 2); 1, 2, B/4 at 16, 24, 32 (B/16 = 1, 1, 2); 1, 2, B/16, B/4 from 48.
-    const int mixed = 0 + 1 + 2 + 2 + 3 * 3 + 8 * 4;
-    // Other rings: at capacity 2 the fills 0, (2-1)/2 = 0 and 1 are two; else three; and one flush.
-    // B/C rows flush: at batches 8, 32, 128, 256 for 2, 4, 8; not at 8 for 24 and 32; at 128 and 256 for 64
-    // and 128.
-    const int steady = 3 * 4 + 2 * 3 + 2 * 2;
-    const int other = 5 * (2 + 1) + 6 * 5 * (3 + 1) + steady;
-    CHECK(count(cases, Kernel::kLinearBuffered) == 2 * (15 * (16 + 5) + mixed) + other);
+    // fp32 at 15 batches of five shapes and 7 warm ones; bf16 at 15, and at 5 of two further shapes.
+    CHECK(count(cases, Kernel::kLinearRecurrent) == 5 * 15 + 7 + 15 + 2 * 5);
+
+    // Ring of 16, every fill: 16 fills, 5 flushes, and the mixed numbers of flushing rows {1, 2, B/16, B/4}
+    // that are distinct, at least 1 and below B (all B rows is one of the 5 flushes): none at batch 1; 1 at
+    // 2; 1, 2 at 4 and 8 (B/4 = 1, 2); 1, 2, B/4 at 16, 24, 32 (B/16 = 1, 1, 2); 1, 2, B/16, B/4 from 48.
+    const int every_fill = 15 * (16 + 5) + 0 + 1 + 2 + 2 + 3 * 3 + 8 * 4;
+    // Nine batches, B/16 and B/4: none at 1; B/4 at 4 and 8; both at the six others.
+    const int mixed = 2 * 1 + 6 * 2;
+    const int formats = 2 * (9 * (5 + 2) + mixed);
+    const int fp32_u = 2 * 5 * (3 + 1);
+    const int heads = 4 * (9 * (3 + 1) + mixed);
+    // Batches 1, 8, 64, 128, 512, B/16 at the last three.
+    const int heads_and_formats = 2 * 2 * (5 * (3 + 1) + 3);
+    // Rings 4, 8, 24, 32, 64, 128 at batches 1, 8, 64, 256: fills 0, (C-1)/2, C-1, one flush; B/C rows at 8,
+    // 64, 256 for 4 and 8; at 64 and 256 for 24, 32, 64; at 256 for 128.
+    const int rings = 6 * 4 * (3 + 1) + 2 * 3 + 3 * 2 + 1;
+    CHECK(count(cases, Kernel::kLinearBuffered) ==
+          every_fill + formats + fp32_u + heads + heads_and_formats + rings);
+
+    // T = 2..9 at six batches of 16/32 heads; T = 5, 8 at five batches of four shapes; bf16 at T = 2, 5, 8.
+    CHECK(count(cases, Kernel::kLinearVerifyStored) == 8 * 6 + 2 * 5 * 4 + 3 * 6);
+
+    // T = 5, ring of 16: fills 0..11 and three flushes at 1, 8, 24, 32, 64, 96, 128, 512; B/4 at 8; B/16 and
+    // B/4 from 24. T = 8: five fills, two flushes at 1, 8, 32, 64, 128, 512; B/4 from 8. T = 2, 3, 4, 6, 9 at
+    // the same: three fills, one flush.
+    const int main = 8 * (12 + 3) + 1 + 6 * 2 + 6 * (5 + 2) + 5 + 5 * 6 * (3 + 1);
+    const int verify_formats = 2 * 2 * 6 * (3 + 1);
+    const int verify_fp32_u = 3 * (2 + 1);
+    const int verify_heads = 4 * 2 * 5 * (2 + 1);
+    const int verify_heads_and_formats = 2 * 2 * 3 * (2 + 1);
+    const int verify_rings = 2 * 3 * (2 + 1);
+    CHECK(count(cases, Kernel::kLinearVerifyBuffered) ==
+          main + verify_formats + verify_fp32_u + verify_heads + verify_heads_and_formats + verify_rings);
 }
 
 TEST_CASE("no grid repeats a row, and pools are made once") {
@@ -76,8 +106,40 @@ TEST_CASE("no grid repeats a row, and pools are made once") {
         }
         CHECK(total == cases.size());
     }
-    // Empty, copy, read; recurrent and ring 16 for two head counts; seven more rings.
-    CHECK(groups(load_grid(kGrids + "h200.yaml")).size() == 3 + 2 + 2 + 7);
+}
+
+TEST_CASE("every case leaves room for its new tokens, and no flush folds nothing") {
+    for (const char* file : {"h200.yaml", "smoke.yaml"}) {
+        for (const Case& c : load_grid(kGrids + file)) {
+            if (!has_ring(c.kernel)) continue;
+            const RowPhases phases = row_phases(c, 1);
+            for (std::size_t row = 0; row < phases.fill.size(); ++row) {
+                REQUIRE(phases.fill[row] + c.tokens <= c.buffer_length);
+                REQUIRE(phases.start[row] < c.buffer_length);
+                if (phases.flush[row] != 0 && is_verify(c.kernel)) REQUIRE(phases.fill[row] > 0);
+            }
+        }
+    }
+}
+
+TEST_CASE("smoke.yaml touches every kernel and every format") {
+    const std::vector<Case> cases = load_grid(kGrids + "smoke.yaml");
+    std::set<std::pair<Form, StateFormat>> found;
+    std::set<RecordFormat> records;
+    for (const Case& c : cases) {
+        if (!is_linear(c.kernel)) continue;
+        found.emplace(form_of(c.kernel), c.shape.state);
+        records.insert(c.shape.records);
+    }
+    for (const Form form : {Form::kRecurrent, Form::kBuffered, Form::kVerifyStored, Form::kVerifyBuffered}) {
+        for (const StateFormat state : {StateFormat::kFp32, StateFormat::kBf16, StateFormat::kSplit}) {
+            const bool reads_only = form == Form::kBuffered || form == Form::kVerifyBuffered;
+            CAPTURE(name(form), name(state));
+            CHECK(found.count({form, state}) == (state == StateFormat::kSplit && !reads_only ? 0 : 1));
+        }
+    }
+    CHECK(records.size() == 2);
+    CHECK(cases.size() < 50);
 }
 
 TEST_CASE("sizes of a probe double") {
@@ -105,6 +167,23 @@ TEST_CASE("phases of a launch") {
         CHECK_FALSE(std::is_sorted(mixed.fill.begin(), mixed.fill.end()));
         CHECK(row_phases(buffered(32, 16, std::nullopt, 2), 1).fill == mixed.fill);
     }
+    SECTION("verify: what is full leaves room for T tokens") {
+        // Ring of 16, T = 5: two rows flush 11 records, 22 others are spread over 0..10, each twice.
+        const RowPhases mixed = row_phases(verify(24, 5, 16, std::nullopt, 2), 1);
+        std::vector<int> rows_at(12);
+        for (std::size_t i = 0; i < 24; ++i) {
+            rows_at[static_cast<std::size_t>(mixed.fill[i])] += 1;
+            CHECK((mixed.fill[i] == 11) == (mixed.flush[i] == 1));
+        }
+        CHECK(rows_at == std::vector<int>(12, 2));
+    }
+    SECTION("rings begin anywhere") {
+        // 512 draws of 16 values: each misses with (15/16)^512 = 4e-15.
+        const RowPhases phases = row_phases(buffered(512, 16, 3, 0), 1);
+        CHECK(std::set(phases.start.begin(), phases.start.end()).size() == 16);
+        CHECK(*std::min_element(phases.start.begin(), phases.start.end()) == 0);
+        CHECK(*std::max_element(phases.start.begin(), phases.start.end()) == 15);
+    }
     SECTION("a row alone sits in the middle of 0..14") {
         const RowPhases pair = row_phases(buffered(2, 16, std::nullopt, 1), 1);
         CHECK(std::accumulate(pair.fill.begin(), pair.fill.end(), 0) == 7 + 15);
@@ -118,6 +197,8 @@ TEST_CASE("the columns that describe a launch") {
     CHECK_FALSE(mixed.fill.has_value());
     CHECK(mixed.buffered_tokens == 2 * (14 * 15 / 2) + 2 * 15);  // each of 0..14 twice, two full rings
     CHECK(mixed.flush_rows == 2);
+    CHECK(mixed.tokens == 1);
+    CHECK(mixed.records == RecordFormat::kBf16);
     CHECK_FALSE(mixed.bytes.has_value());
     CHECK_FALSE(mixed.time_us.has_value());
 
@@ -131,24 +212,70 @@ TEST_CASE("the columns that describe a launch") {
     CHECK(recurrent.l2 == L2State::kWarm);
     CHECK_FALSE(recurrent.buffer_length.has_value());
     CHECK_FALSE(recurrent.flush_rows.has_value());
+    CHECK_FALSE(recurrent.records.has_value());
+
+    Case drafts = verify(8, 5, 16, 11, 8);
+    drafts.shape.records = RecordFormat::kFp32U;
+    const ProfileRow verified = describe(drafts);
+    CHECK(verified.kernel == "linear_verify_buffered");
+    CHECK(verified.form == Form::kVerifyBuffered);
+    CHECK(verified.tokens == 5);
+    CHECK(verified.records == RecordFormat::kFp32U);
+    CHECK(verified.buffered_tokens == 8 * 11);
 }
 
-TEST_CASE("rotations touch 320 MB and four times the L2, and never one set only") {
+TEST_CASE("rotations touch 320 MB and four times the L2 of states, and never one set only") {
+    // No pool to speak of: states alone decide.
+    const auto sets = [](const Case& c, std::int64_t l2) { return rotation_sets(c, {Bytes(l2), Bytes(1)}); };
     Case c{.kernel = Kernel::kLinearRecurrent, .shape = kShape, .batch = 1};
     // A state is 32 x 128 x 128 x 4 = 2,097,152 bytes: 153 of them are 320.9 MB, 152 are 318.8 MB.
-    CHECK(rotation_sets(c, Bytes(50 << 20)) == 153);
+    CHECK(sets(c, 50 << 20) == 153);
     // L2 of 126 MiB: 504 MiB in states of 2 MiB.
-    CHECK(rotation_sets(c, Bytes(126 << 20)) == 252);
+    CHECK(sets(c, 126 << 20) == 252);
     c.batch = 512;  // one set alone is 1 GiB
-    CHECK(rotation_sets(c, Bytes(50 << 20)) == 2);
+    CHECK(sets(c, 50 << 20) == 2);
     c.l2 = L2State::kWarm;
-    CHECK(rotation_sets(c, Bytes(50 << 20)) == 1);
-    CHECK(rotation_sets({.kernel = Kernel::kEmpty}, Bytes(50 << 20)) == 1);
+    CHECK(sets(c, 50 << 20) == 1);
+    CHECK(sets({.kernel = Kernel::kEmpty}, 50 << 20) == 1);
+    // A split state is read by half; stored states are written, too.
+    Case split = buffered(1, 16, 0, 0);
+    split.shape.state = StateFormat::kSplit;
+    CHECK(sets(split, 126 << 20) == 504);
+    const Case stored{.kernel = Kernel::kLinearVerifyStored, .shape = kShape, .batch = 1, .tokens = 5};
+    CHECK(sets(stored, 126 << 20) == 42);  // (1 + 5) x 2 MiB
     // A copy touches source and destination.
     const Case copy{.kernel = Kernel::kStreamCopy, .bytes = Bytes(80'000'000)};
-    CHECK(rotation_sets(copy, Bytes(1 << 20)) == 2);
+    CHECK(sets(copy, 1 << 20) == 2);
     const Case read{.kernel = Kernel::kStreamRead, .bytes = Bytes(80'000'000)};
-    CHECK(rotation_sets(read, Bytes(1 << 20)) == 4);
+    CHECK(sets(read, 1 << 20) == 4);
+}
+
+TEST_CASE("records, inputs and outputs are twice the L2 before a set comes again, if the pool holds it") {
+    const RotationLimits h200{Bytes(62'914'560), Bytes(std::int64_t{32} << 30)};
+    // A row of 16/32 heads: 16,512 bytes in, 8,192 out, 12,416 per record, here 7 read and one written.
+    const std::int64_t others = 16'512 + 8'192 + 8 * 12'416;
+    const Case c = buffered(1, 16, 7, 0);
+    CHECK(footprint(c).others == Bytes(others));
+    CHECK(rotation_sets(c, h200) == (2 * 62'914'560 + others - 1) / others);  // 1015
+    CHECK(rotation_sets(buffered(64, 16, 7, 0), h200) == 16);                 // 15.9
+    // Of five drafts, with u in fp32: 8 + 5 records of 20,608 bytes.
+    Case drafts = verify(4, 5, 16, 8, 0);
+    drafts.shape.records = RecordFormat::kFp32U;
+    CHECK(footprint(drafts).others == Bytes(4 * (5 * (16'512 + 8'192) + 13 * 20'608)));
+    // What a set occupies: states of 2 MiB, rings of 16 records, inputs and outputs.
+    const std::int64_t row = 2'097'152 + 16 * 12'416 + 16'512 + 8'192;
+    CHECK(footprint(c).pool == Bytes(row));
+    CHECK(rotation_sets(c, {h200.l2, Bytes(500 * row + 1)}) == 500);
+    CHECK(rotation_sets(c, {h200.l2, Bytes(100 * row)}) == 153);  // the states' rule stands
+}
+
+TEST_CASE("cases are measured in an order of their own, each once") {
+    const std::vector<std::size_t> order = measuring_order(100, 1);
+    CHECK(std::set(order.begin(), order.end()).size() == 100);
+    CHECK(*std::max_element(order.begin(), order.end()) == 99);
+    CHECK_FALSE(std::is_sorted(order.begin(), order.end()));
+    CHECK(measuring_order(100, 1) == order);
+    CHECK(measuring_order(0, 1).empty());
 }
 
 TEST_CASE("launches of a graph") {
@@ -175,6 +302,33 @@ TEST_CASE("summary of replays") {
     CHECK(summarise(std::vector<Time>(9, time_from_us(3))).settled());
 }
 
+TEST_CASE("what holds clocks down, from NVML's reasons") {
+    CHECK(clock_limit(0x0) == ClockLimit::kNone);
+    CHECK(clock_limit(0x1 | 0x2 | 0x10 | 0x100) ==
+          ClockLimit::kNone);  // idle, set by the user, sync, display
+    CHECK(clock_limit(0x4) == ClockLimit::kPower);
+    CHECK(clock_limit(0x4 | 0x20) == ClockLimit::kSlowdown);
+    for (const std::uint64_t reason : {0x8, 0x20, 0x40, 0x80})
+        CHECK(clock_limit(reason) == ClockLimit::kSlowdown);
+}
+
+TEST_CASE("a batch of replays has the slowest clocks of its moments, and is better unhindered") {
+    const std::vector<Clocks> moments{
+        {1980, 3201, ClockLimit::kNone}, {1890, 3201, ClockLimit::kPower}, {std::nullopt, 2619, {}}};
+    CHECK(slowest(moments) == Clocks{1890, 2619, ClockLimit::kPower});
+    CHECK(slowest(std::vector<Clocks>(3)) == Clocks{});
+
+    ReplayBatch free{summarise({time_from_us(1), time_from_us(2)}), {1980, 3201, ClockLimit::kNone}};
+    ReplayBatch capped{summarise(std::vector<Time>(9, time_from_us(3))), {1890, 3201, ClockLimit::kPower}};
+    CHECK(better(free, capped));
+    CHECK_FALSE(better(capped, free));
+    CHECK_FALSE(capped.good());   // settled, but held down
+    CHECK_FALSE(free.good());     // not settled
+    capped.clocks.limit.reset();  // a driver that does not say
+    CHECK(capped.good());
+    CHECK(better(capped, free));
+}
+
 TEST_CASE("mistakes of a grid file have places, and come all at once") {
     const std::string text = mistakes_of(
         "schema: kvsim/calibration/1\n"                    // line 1
@@ -197,6 +351,33 @@ TEST_CASE("mistakes of a grid file have places, and come all at once") {
         CHECK_THAT(text, ContainsSubstring(place));
     CHECK_THAT(text, ContainsSubstring("linear[0].fill[0]"));
     CHECK_THAT(text, ContainsSubstring("linear[0].fill[1]"));
+    const std::string drafts = mistakes_of(
+        "schema: kvsim/calibration/1\n"                                                              // line 1
+        "linear:\n"                                                                                  // 2
+        "  - {form: verify_buffered, family: gdn, state_dtype: split, k_heads: 4, v_heads: [16],\n"  // 3
+        "     k_dim: 128, v_dim: 128, batch: [1], tokens: [5, 8], buffer_length: [16],\n"            // 4
+        "     fill: [8, 9],\n"     // 5: 9 + 8 > 16
+        "     flush_fill: [0],\n"  // 6: nothing to fold
+        "     records: fp32}\n"    // 7: bf16, fp32_u
+        "  - {form: verify_buffered, family: gdn, state_dtype: fp32, k_heads: 4, v_heads: [16],\n"
+        "     k_dim: 128, v_dim: 128, batch: [1],\n"
+        "     tokens: [10],\n"        // 10: at most 9
+        "     buffer_length: [4],\n"  // 11
+        "     fill: [0]}\n"           // 12
+        "  - {form: verify_buffered, family: gdn, state_dtype: fp32, k_heads: 4, v_heads: [16],\n"
+        "     k_dim: 128, v_dim: 128, batch: [1], tokens: [5],\n"
+        "     buffer_length: [4],\n"  // 15: no room for five
+        "     fill: [0]}\n"           // 16
+        "  - {form: verify_stored, family: gdn, k_heads: 4, v_heads: [16], k_dim: 128, v_dim: 128,\n"
+        "     batch: [1], tokens: [2],\n"
+        "     state_dtype: split,\n"     // 19: for forms that leave the state alone
+        "     buffer_length: [16]}\n");  // 20: it has no ring
+    CAPTURE(drafts);
+    for (const char* place : {":5:", ":6:", ":7:", ":10:", ":15:", ":19:", ":20:"})
+        CHECK_THAT(drafts, ContainsSubstring(place));
+    CHECK_THAT(drafts, ContainsSubstring("linear[0].fill[1]"));
+    CHECK_THAT(drafts, !ContainsSubstring("linear[0].fill[0]"));
+
     CHECK_THAT(mistakes_of("schema: kvsim/calibration/1\nempty: false\n"),
                ContainsSubstring("at least one of"));
     CHECK_THAT(mistakes_of("schema: kvsim/device/1\n"), ContainsSubstring("calibration"));

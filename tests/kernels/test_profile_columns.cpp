@@ -19,14 +19,16 @@ ProfileRow full_row() {
     row.k_dim = 128;
     row.v_dim = 64;
     row.state_dtype = StateFormat::kSplit;
+    row.records = RecordFormat::kFp32U;
     row.batch = 512;
     row.buffer_length = 32;
     row.fill = 31;
     row.buffered_tokens = 15872;
     row.flush_rows = 7;
-    row.tokens = 1;
+    row.tokens = 9;
     row.bytes = 4'294'967'296;  // beyond 32 bits
     row.l2 = L2State::kWarm;
+    row.sets = 3392;
     row.time_us = 528.125;
     row.time_min_us = 0.5;
     row.time_max_us = 1675.63;
@@ -36,6 +38,7 @@ ProfileRow full_row() {
     row.dram_read_bytes = 0;  // a value, not an empty cell
     row.dram_write_bytes = 12345678901;
     row.sm_mhz = 1980;
+    row.clock_limit = ClockLimit::kPower;
     row.verified = false;
     row.max_error = 1.25e-05;
     return row;
@@ -50,13 +53,30 @@ TEST_CASE("column names are those that readers ask for, once each") {
         CHECK(names.insert(column.name).second);
         CHECK_FALSE(column.help.empty());
     }
-    for (const char* name : {"family", "form", "k_heads", "v_heads", "k_dim", "v_dim", "state_dtype", "batch",
-                             "buffer_length", "fill", "flush_rows", "tokens", "l2", "time_us", "cupti_us",
-                             "dram_read_bytes", "dram_write_bytes", "verified"}) {
+    for (const char* name : {"family",
+                             "form",
+                             "k_heads",
+                             "v_heads",
+                             "k_dim",
+                             "v_dim",
+                             "state_dtype",
+                             "records",
+                             "batch",
+                             "buffer_length",
+                             "fill",
+                             "flush_rows",
+                             "tokens",
+                             "l2",
+                             "time_us",
+                             "cupti_us",
+                             "dram_read_bytes",
+                             "dram_write_bytes",
+                             "clock_limit",
+                             "verified"}) {
         CAPTURE(name);
         CHECK(names.count(name) == 1);
     }
-    CHECK(names.size() == 27);  // the members of ProfileRow
+    CHECK(names.size() == 30);  // the members of ProfileRow
 }
 
 TEST_CASE("every column writes its own member and reads it back") {
@@ -83,7 +103,9 @@ TEST_CASE("a row survives writing and reading, value by value") {
     CHECK(copy.family == row.family);
     CHECK(copy.form == row.form);
     CHECK(copy.state_dtype == row.state_dtype);
+    CHECK(copy.records == row.records);
     CHECK(copy.l2 == row.l2);
+    CHECK(copy.clock_limit == row.clock_limit);
     CHECK(copy.bytes == row.bytes);
     CHECK(copy.dram_read_bytes == row.dram_read_bytes);
     CHECK(copy.verified == row.verified);
@@ -125,4 +147,6 @@ TEST_CASE("what is not a value of the column is refused") {
     CHECK(refuses("verified", "1"));
     CHECK(refuses("family", "gdn2"));
     CHECK(refuses("l2", "hot"));
+    CHECK(refuses("records", "fp32"));
+    CHECK(refuses("clock_limit", "true"));
 }

@@ -29,6 +29,7 @@ Measurement one_row(Kernel kernel, double time_us) {
     Measurement m;
     ProfileRow row = describe({.kernel = kernel, .bytes = Bytes(1 << 20)});
     row.time_us = time_us;
+    row.clock_limit = ClockLimit::kPower;
     row.verified = true;
     m.rows.push_back(row);
     return m;
@@ -52,12 +53,13 @@ TEST_CASE("a profile has a line per row, and says where it comes from") {
     CHECK(csv.substr(0, 19) == "kernel,family,form,");
     CHECK(std::count(csv.begin(), csv.end(), '\n') == 2);
     CHECK_THAT(csv, ContainsSubstring("\nstream_read,,"));
-    CHECK_THAT(csv, ContainsSubstring(",1048576,cold,1.25,"));
+    CHECK_THAT(csv, ContainsSubstring(",1048576,cold,,1.25,"));
     const auto manifest = nlohmann::json::parse(read(folder / "manifest.json"));
-    CHECK(manifest["schema"] == 1);
+    CHECK(manifest["schema"] == 2);
     CHECK(manifest["gpu"]["name"] == "GPU A");
     CHECK(manifest["files"]["stream_read.csv"]["rows"] == 1);
     CHECK(manifest["files"]["stream_read.csv"]["not_timed"] == 0);
+    CHECK(manifest["files"]["stream_read.csv"]["clocks_held_down"] == 1);
     CHECK(manifest["files"]["stream_read.csv"]["revision"] == "abc");
     for (const auto& entry : fs::directory_iterator(folder)) CHECK(entry.path().extension() != ".partial");
 }

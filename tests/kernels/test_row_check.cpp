@@ -217,7 +217,7 @@ TEST_CASE("u records in fp32 are held to more than bf16 gives") {
         }
     }
     CHECK(check_row(c, before, after).passed());
-    c.records = reference::RecordRounding::kFp32U;
+    c.shape.records = RecordFormat::kFp32U;
     CHECK_THAT(check_row(c, before, after).failure, ContainsSubstring("the u of record 11"));
 }
 
@@ -240,6 +240,20 @@ TEST_CASE("a padding row comes out as zeros and touches nothing") {
         spoilt = after;
         spoilt.ring_gate[3] = 0.0f;
         CHECK_THAT(check_row(context(form), before, spoilt).failure, ContainsSubstring("wrote records"));
+    }
+}
+
+TEST_CASE("a slot that no row names must stay as it is, what it holds included") {
+    RowSnapshot before = random_row(Form::kVerifyBuffered, 2, false);
+    before.ring_u[3] = std::nanf("");  // a record that nobody wrote
+    RowSnapshot after = before;
+    after.row = 7;
+    CHECK(check_bystander(before, after).passed());
+    for (const auto part :
+         {&RowSnapshot::state, &RowSnapshot::ring_k, &RowSnapshot::ring_u, &RowSnapshot::ring_gate}) {
+        RowSnapshot spoilt = after;
+        (spoilt.*part).back() += 1.0f;
+        CHECK_FALSE(check_bystander(before, spoilt).passed());
     }
 }
 

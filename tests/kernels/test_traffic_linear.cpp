@@ -127,6 +127,21 @@ TEST_CASE("FLOPs of a flush count the records that are folded, not the mean of a
     CHECK(mixed.buffer_read == none.buffer_read);
 }
 
+TEST_CASE("u in fp32 costs two more bytes per value channel of a record") {
+    // GDN 16/32 heads: 12,416 bytes hold 32 x 128 values of u.
+    LinearShape s = gdn(16, 32);
+    s.records = RecordFormat::kFp32U;
+    CHECK(record_bytes(s) == 12416 + 2 * 32 * 128);
+    const LinearTraffic t = linear_traffic(s, Form::kVerifyBuffered, {1, 5, 8, 0});
+    CHECK(t.buffer_read == 8 * 20608);
+    CHECK(t.buffer_write == 5 * 20608);
+}
+
+TEST_CASE("decode folds the new token's record, verify the committed ones alone") {
+    CHECK(folded_records(Form::kBuffered, 15) == 16);
+    CHECK(folded_records(Form::kVerifyBuffered, 11) == 11);
+}
+
 TEST_CASE("a split state is read by half and written whole") {
     LinearShape s = gdn(16, 32);
     s.state = StateFormat::kSplit;

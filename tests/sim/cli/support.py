@@ -32,9 +32,9 @@ TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:50.2345678,2000,20
 """
 
-COLUMNS = ("kernel,family,form,k_heads,v_heads,k_dim,v_dim,state_dtype,batch,buffer_length,fill,buffered_tokens,"
-           "flush_rows,tokens,bytes,l2,time_us,time_min_us,time_max_us,repeats,launches,cupti_us,dram_read_bytes,"
-           "dram_write_bytes,sm_mhz,verified,max_error").split(",")
+COLUMNS = ("kernel,family,form,k_heads,v_heads,k_dim,v_dim,state_dtype,records,batch,buffer_length,fill,buffered_tokens,"
+           "flush_rows,tokens,bytes,l2,sets,time_us,time_min_us,time_max_us,repeats,launches,cupti_us,dram_read_bytes,"
+           "dram_write_bytes,sm_mhz,clock_limit,verified,max_error").split(",")
 
 # The made-up GPU: every transfer at 4000 GB/s, beside a latency of 2 us, of which half is not hidden.
 NODE_US = 0.5
@@ -108,7 +108,7 @@ def write_profile(folder):
     write("linear_recurrent", [{**layer, "form": "recurrent", "batch": b, "time_us": launch_us(recurrent_bytes(b))}
                                for b in batches])
     write("linear_buffered",
-          [{**layer, "form": "buffered", "batch": b, "buffer_length": m, "fill": fill, "buffered_tokens": b * fill,
+          [{**layer, "form": "buffered", "records": "bf16", "batch": b, "buffer_length": m, "fill": fill, "buffered_tokens": b * fill,
             "flush_rows": flush, "time_us": buffered_us(b, b * fill, flush, fill + 1)}
            for b in batches for m, fills in ((16, range(16)), (64, (0, 31, 63))) for fill in fills for flush in sorted({0, (b + 3) // 4, b})])
 

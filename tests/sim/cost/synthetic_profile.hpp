@@ -45,6 +45,7 @@ inline ProfileRow linear_row(Form form, int v_heads, std::int64_t batch, std::in
     r.l2 = L2State::kCold;
     r.verified = true;
     if (form == Form::kBuffered) {
+        r.records = s.records;
         r.buffer_length = ring_capacity;
         r.fill = fill;
         r.buffered_tokens = batch * fill;

@@ -69,6 +69,25 @@ TEST_CASE("rows in mixed phases: those that flush have a full ring", "[profile]"
     CHECK(w.flushed_tokens == 2 * 16);
 }
 
+TEST_CASE("verify: T tokens a row, of which a flush folds none", "[profile]") {
+    ProfileRow row = kRow;
+    row.kernel = "linear_verify_buffered";
+    row.form = Form::kVerifyBuffered;
+    row.records = RecordFormat::kFp32U;
+    row.tokens = 5;
+    const Profile p = load_profile(folder_with("verify", header() + "\n" + line(row) + "\n"));
+    const LinearLaunch launch = launch_of(p.rows[0].row);
+    CHECK(launch.shape.records == RecordFormat::kFp32U);
+    CHECK(launch.work.new_tokens == 8 * 5);
+    CHECK(launch.work.flushed_tokens == 2 * 5);  // the fill of 5
+    row.fill.reset();
+    CHECK(launch_of(row).work.flushed_tokens == 2 * (16 - 5));  // mixed: those that have no more room
+    row.fill = 12;
+    row.buffered_tokens = 8 * 12;  // with five more the ring of 16 runs over
+    CHECK_THROWS_WITH(load_profile(folder_with("overfull", header() + "\n" + line(row) + "\n")),
+                      ContainsSubstring("buffered_tokens: expected at most 8 rows x 11 records"));
+}
+
 TEST_CASE("byte order mark, CRLF, blank last line and missing last newline are no mistakes", "[profile]") {
     CHECK(load_profile(folder_with("crlf", "\xEF\xBB\xBF" + header() + "\r\n" + line(kRow) + "\r\n\r\n"))
               .rows.size() == 1);
@@ -107,6 +126,7 @@ TEST_CASE("bad rows are refused with line and column, all at once", "[profile]")
         {[](ProfileRow& r) { r.buffered_tokens.reset(); }, "buffered_tokens"},
         {[](ProfileRow& r) { r.buffered_tokens = 8 * 16; }, "buffered_tokens"},  // no room for the new record
         {[](ProfileRow& r) { r.buffer_length.reset(); }, "buffer_length"},
+        {[](ProfileRow& r) { r.records.reset(); }, "records"},
     };
     std::string text = header() + "\n" + line(kRow) + "\n";
     std::vector<std::pair<int, std::string>> expected;
