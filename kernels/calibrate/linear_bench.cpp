@@ -96,7 +96,7 @@ std::vector<std::size_t> LinearBench::bystanders() const {
     const auto first = slot_.begin(), last = first + case_.batch;
     const auto slots = static_cast<std::int32_t>(pools_.slots());
     std::vector<std::size_t> found;
-    for (const std::int32_t slot : std::set{*first - 1, *first + 1, slots - 1}) {
+    for (const std::int32_t slot : std::set{0, *first - 1, *first + 1, slots - 1}) {
         if (slot >= 0 && slot < slots && std::find(first, last, slot) == last)
             found.push_back(static_cast<std::size_t>(slot));
     }

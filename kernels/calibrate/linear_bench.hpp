@@ -36,7 +36,7 @@ class LinearBench {
     LinearParams params(int set) const;
     RowSnapshot row_before(int row) const;
     RowSnapshot row_after(int row) const;
-    // Slots beside that of row 0, and the last, as far as no row of set 0 names them.
+    // The first and the last slot, and those beside that of row 0, as far as no row of set 0 names them.
     std::vector<std::size_t> bystanders() const;
     void check_outputs(Verification& result) const;
 
