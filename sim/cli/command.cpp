@@ -5,14 +5,17 @@
 namespace kvsim {
 
 std::span<const Command> commands() {
-    static constexpr std::array<Command, 7> kCommands{{
+    static constexpr std::array<Command, 8> kCommands{{
         {"run", "Simulate one experiment and print its metrics", declare_run},
         {"sweep", "Simulate every point of a sweep and write one row per point", declare_sweep},
         {"explain", "Take one decode step apart: bytes, FLOPs, time, bound and source of every operator",
          declare_explain},
         {"capacity", "How many requests fit on the device, and which limit binds", declare_capacity},
         {"fit", "Fit the parameters of a measured profile and write its fit.yaml", declare_fit},
+        {"fit-tables", "Fit the laws of operators to published tables and write their published.yaml",
+         declare_fit_tables},
         {"validate", "Compare a profile's fit with the rows that it never saw", declare_validate},
+        {"model", "Show what a model is made of, or import one from Hugging Face", declare_model},
         {"list", "What can be named in a configuration, and the columns of the files", declare_list},
     }};
     return kCommands;

@@ -32,7 +32,9 @@ Action declare_sweep(CLI::App& app);
 Action declare_explain(CLI::App& app);
 Action declare_capacity(CLI::App& app);
 Action declare_fit(CLI::App& app);
+Action declare_fit_tables(CLI::App& app);
 Action declare_validate(CLI::App& app);
+Action declare_model(CLI::App& app);
 Action declare_list(CLI::App& app);
 
 }  // namespace kvsim

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/cli/command.hpp"
+#include "sim/cli/output_folder.hpp"
+#include "sim/cli/published.hpp"
 #include "sim/cli/validation_table.hpp"
 
 namespace kvsim {
@@ -15,6 +17,8 @@ namespace {
 
 struct ValidateOptions {
     std::string folder;
+    std::string tables;  // folder of published tables; empty: the profile's own rows
+    std::string rows;    // CSV file to write, with tables alone
     bool json = false;
 };
 
@@ -44,7 +48,29 @@ nlohmann::ordered_json to_json(const std::vector<ValidationRow>& rows) {
     return json;
 }
 
+nlohmann::ordered_json to_json(const std::vector<FamilyErrors>& families) {
+    nlohmann::ordered_json json;
+    json["families"] = nlohmann::ordered_json::array();
+    for (const FamilyErrors& f : families) {
+        json["families"].push_back({{"family", f.family},
+                                    {"kernel", f.kernel},
+                                    {"fitted", to_json(f.fitted)},
+                                    {"held_out", to_json(f.held_out)}});
+    }
+    return json;
+}
+
+ExitCode validate_tables(const ValidateOptions& options) {
+    const PublishedFit fit = load_published(options.folder);
+    const std::vector<FamilyErrors> errors =
+        validate_published(load_published_tables(options.tables), fit, load_device(fit.device));
+    if (!options.rows.empty()) replace_file(options.rows, published_rows(errors));
+    fmt::print("{}", options.json ? to_json(errors).dump(2) + "\n" : published_table(errors));
+    return ExitCode::kGood;
+}
+
 ExitCode validate(const ValidateOptions& options) {
+    if (!options.tables.empty()) return validate_tables(options);
     const std::vector<ValidationRow> rows = validate(load_profile(options.folder), load_fit(options.folder));
     if (options.json) {
         fmt::print("{}\n", to_json(rows).dump(2));
@@ -58,7 +84,14 @@ ExitCode validate(const ValidateOptions& options) {
 
 Action declare_validate(CLI::App& app) {
     const auto options = std::make_shared<ValidateOptions>();
-    app.add_option("DIR", options->folder, "Profile: a folder with CSV files and fit.yaml")->required();
+    app.add_option("DIR", options->folder,
+                   "Profile: a folder with CSV files and fit.yaml, or with published.yaml")
+        ->required();
+    app.add_option("--tables", options->tables,
+                   "Judge published.yaml on the published tables of this folder");
+    app.add_option("--rows", options->rows,
+                   "With --tables: write measured and predicted time of every row, as CSV")
+        ->needs("--tables");
     app.add_flag("--json", options->json, "Print JSON");
     return [options](std::span<const std::string>) { return validate(*options); };
 }

@@ -44,8 +44,8 @@ LawTime AttentionDecodeLaw::time(const AttentionDecodeWork& w, const Gpu& gpu) c
 
     double latency =
         floor_us + sequence_us * sequences + cold_us * (1.0 - resident) + tile_us * width * (waves - 1.0);
-    if (splits > 1.0) latency += combine_us;
-    if (!gpu.wide_tiles && grouped && w.sequences > 1 && w.shape.kv_heads > 1) latency += copy_us;
+    if (splits > 1.0) latency += kernel_us;
+    if (!gpu.wide_tiles && grouped && w.sequences > 1 && w.shape.kv_heads > 1) latency += kernel_us;
     return law_time(latency + soft_max(memory, chain, serial), std::max(latency, chain), memory, 0.0);
 }
 

@@ -24,10 +24,9 @@ struct AttentionDecodeLaw {
     double floor_us = 0.0;
     double sequence_us = 0.0;  // per sequence
     double cold_us = 0.0;
-    double combine_us = 0.0;
-    double copy_us = 0.0;
-    double tile_us = 0.0;   // per later wave and 128 head dimensions
-    double block_us = 0.0;  // per block of 128 keys and 128 head dimensions
+    double kernel_us = 0.0;  // of each kernel beside the attention: combine, copy
+    double tile_us = 0.0;    // per later wave and 128 head dimensions
+    double block_us = 0.0;   // per block of 128 keys and 128 head dimensions
     double dram_gb_per_s = 0.0;
     double l2_gb_per_s = 0.0;
     double l2_share = 0.0;
@@ -43,8 +42,7 @@ inline constexpr std::array kLawParameters<AttentionDecodeLaw>{
     LawParameter<AttentionDecodeLaw>{"floor_us", &AttentionDecodeLaw::floor_us, {10.0, 0.3, 100.0}},
     LawParameter<AttentionDecodeLaw>{"sequence_us", &AttentionDecodeLaw::sequence_us, {0.02, 1e-4, 5.0}},
     LawParameter<AttentionDecodeLaw>{"cold_us", &AttentionDecodeLaw::cold_us, {3.0, 1e-3, 50.0}},
-    LawParameter<AttentionDecodeLaw>{"combine_us", &AttentionDecodeLaw::combine_us, {1.5, 1e-3, 50.0}},
-    LawParameter<AttentionDecodeLaw>{"copy_us", &AttentionDecodeLaw::copy_us, {0.1, 1e-3, 50.0}},
+    LawParameter<AttentionDecodeLaw>{"kernel_us", &AttentionDecodeLaw::kernel_us, {1.5, 1e-3, 50.0}},
     LawParameter<AttentionDecodeLaw>{"tile_us", &AttentionDecodeLaw::tile_us, {2.0, 1e-3, 50.0}},
     LawParameter<AttentionDecodeLaw>{"block_us", &AttentionDecodeLaw::block_us, {0.3, 1e-3, 50.0}},
     LawParameter<AttentionDecodeLaw>{"dram_gb_per_s", &AttentionDecodeLaw::dram_gb_per_s, kDramBounds},

@@ -128,13 +128,18 @@ std::string to_yaml(const PublishedFit& fit);
 // Reads published.yaml of a folder, or a file. Throws ConfigError with every mistake.
 PublishedFit load_published(const std::string& folder_or_file);
 
-// One line per family: errors of a fit on a table.
+// Errors of a fit on a table.
 struct FamilyErrors {
+    struct Row {
+        Place place;
+        bool held_out = false;
+        double measured_us = 0.0;
+        double predicted_us = 0.0;
+    };
     std::string family;
     std::string kernel;
     ErrorSummary fitted, held_out;
-    std::vector<double> held_out_ratios;  // predicted / measured, row by row, with their places
-    std::vector<Place> held_out_places;
+    std::vector<Row> rows;
 };
 // Throws ConfigError when the fit lacks a family that has a table.
 std::vector<FamilyErrors> validate_published(const PublishedTables& tables, const PublishedFit& fit,

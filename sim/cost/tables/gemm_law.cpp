@@ -14,8 +14,19 @@ struct Tile {
 constexpr std::array<Tile, 7> kWideTiles{
     {{64, 64}, {64, 128}, {64, 256}, {128, 64}, {128, 128}, {128, 256}, {256, 128}}};
 constexpr std::array<Tile, 6> kNarrowTiles{{{32, 64}, {64, 32}, {64, 64}, {64, 128}, {128, 64}, {128, 128}}};
+constexpr std::array<Tile, 3> kScaledTiles{{{64, 64}, {64, 128}, {128, 128}}};  // up to 64 rows, 128, more
 constexpr std::array kSplits{1.0, 2.0, 4.0, 8.0, 16.0, 32.0};
 constexpr double kStep = 64.0;  // of K
+
+std::span<const Tile> tiles_of(const GemmWork& w, const Gpu& gpu) {
+    if (!gpu.wide_tiles) return kNarrowTiles;
+    if (w.format == MatrixFormat::kBf16) return kWideTiles;
+    return std::span(kScaledTiles).subspan(w.m <= 64 ? 0 : w.m <= 128 ? 1 : 2, 1);
+}
+
+std::span<const double> splits_of(const GemmWork& w) {
+    return std::span(kSplits).first(w.format == MatrixFormat::kBf16 ? kSplits.size() : 1);
+}
 
 constexpr double kOutputBytes = 2.0;
 
@@ -37,16 +48,14 @@ double GemmLaw::tiles_us(const GemmWork& w, const Gpu& gpu) const {
     const auto k = static_cast<double>(w.k);
     const double sm_flops = gpu.peak_flops(w.format) / gpu.sms * peak_share;
     const double partial_us = transfer_us(8.0 * m * n, l2_gb_per_s);  // fp32, written and read
-    const std::span<const Tile> tiles =
-        gpu.wide_tiles ? std::span<const Tile>(kWideTiles) : std::span<const Tile>(kNarrowTiles);
     double best = std::numeric_limits<double>::infinity();
-    for (const Tile& t : tiles) {
+    for (const Tile& t : tiles_of(w, gpu)) {
         const double compute = 2.0 * t.rows * t.columns * kStep / sm_flops;
         const double load = transfer_us(
             (std::min(t.rows, m) + t.columns) * kStep * bytes_per_element(w.format), sm_load_gb_per_s);
         const double step = std::max(compute, load);
         const double blocks = std::ceil(m / t.rows) * std::ceil(n / t.columns);
-        for (const double split : kSplits) {
+        for (const double split : splits_of(w)) {
             const double waves = std::ceil(blocks * split / gpu.sms);
             double us = waves * (std::ceil(k / kStep / split) * step + prologue_us);
             if (split > 1.0) us += split_us + split * partial_us;
@@ -68,8 +77,7 @@ LawTime GemmLaw::time(const GemmWork& w, const Gpu& gpu) const {
     const double tiles = tiles_us(w, gpu);
     double latency = floor_us;
     if (w.format != MatrixFormat::kBf16) {
-        const double elements = static_cast<double>(w.m) * static_cast<double>(w.k);
-        latency += quantise_us + transfer_us(3.0 * elements, l2_gb_per_s);
+        latency += transfer_us(3.0 * static_cast<double>(w.m) * static_cast<double>(w.k), l2_gb_per_s);
     }
     return law_time(latency + soft_max(tiles, memory, serial), latency, memory, tiles);
 }

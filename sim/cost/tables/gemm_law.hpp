@@ -8,12 +8,13 @@
 namespace kvsim {
 
 // floor + quantise + soft_max(tiles, memory):
-//   tiles     thread blocks of bm x bn outputs, the best of the tiles and of the splits of K that libraries
-//   ship:
-//             waves over the SMs, each K/64 steps bound by the tensor cores or by the operands' way from L2
-//             to SM, and a prologue. A split adds a reduction: a constant and its partial sums through the L2
+//   tiles     thread blocks of bm x bn outputs in waves over the SMs: K/64 steps, each bound by the tensor
+//   cores or by
+//             the operands' way from L2 to SM, and a prologue. bf16 (cuBLAS): the best of the tiles and of
+//             the splits of K that libraries ship; a split adds a reduction, its partial sums going through
+//             the L2. fp8 (CUTLASS): no splits, and on wide tensor cores a tile that depends on m alone
 //   memory    operands that are not in the L2 from DRAM, the rest from L2
-//   quantise  fp8 alone: a launch that reads bf16 activations and writes fp8 ones
+//   quantise  fp8: a launch before, within floor, reads bf16 activations and writes fp8 ones
 struct GemmLaw {
     using Work = GemmWork;
     static constexpr std::array<std::string_view, 3> kAxes{"m", "n", "k"};
@@ -27,7 +28,6 @@ struct GemmLaw {
     double prologue_us = 0.0;       // per wave
     double serial = 0.0;
     double split_us = 0.0;
-    double quantise_us = 0.0;  // fp8
 
     LawTime time(const GemmWork& w, const Gpu& gpu) const;
     static Demand demand(const GemmWork& w);
@@ -56,7 +56,6 @@ inline constexpr std::array kLawParameters<GemmLaw>{
     LawParameter<GemmLaw>{"prologue_us", &GemmLaw::prologue_us, {0.5, 1e-3, 20.0}},
     LawParameter<GemmLaw>{"serial", &GemmLaw::serial, kSoftBounds},
     LawParameter<GemmLaw>{"split_us", &GemmLaw::split_us, {1.0, 1e-2, 20.0}},
-    LawParameter<GemmLaw>{"quantise_us", &GemmLaw::quantise_us, {1.0, 1e-2, 20.0}},
 };
 
 }  // namespace kvsim

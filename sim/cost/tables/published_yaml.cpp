@@ -66,7 +66,7 @@ FamilyFit<Law> read_family(const YamlCursor& c) {
 
 std::string to_yaml(const PublishedFit& fit) {
     std::string text =
-        "# Written by `kvsim fit --tables`. Laws: sim/cost/tables/*_law*.hpp, whose parameters carry their "
+        "# Written by `kvsim fit-tables`. Laws: sim/cost/tables/*_law*.hpp, whose parameters carry their "
         "unit. "
         "Errors are |predicted/measured - 1|;\n"
         "# held_out: groups of shapes with odd index by first appearance, which the fit never saw; range: "
