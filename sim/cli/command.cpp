@@ -5,7 +5,7 @@
 namespace kvsim {
 
 std::span<const Command> commands() {
-    static constexpr std::array<Command, 8> kCommands{{
+    static constexpr std::array<Command, 9> kCommands{{
         {"run", "Simulate one experiment and print its metrics", declare_run},
         {"sweep", "Simulate every point of a sweep and write one row per point", declare_sweep},
         {"explain", "Take one decode step apart: bytes, FLOPs, time, bound and source of every operator",

@@ -148,10 +148,10 @@ TEST_CASE("defaults and limits of the linear layers") {
 const std::string kHead = "schema: kvsim/experiment/1\nname: test\n";
 const std::string kSteadyWork = "workload: {kind: steady, batch: 1, context: 1, steps: 1}\n";
 
-// Names of the committed model files, sorted.
-std::string model_names() {
+// Names of the committed files of a folder, sorted.
+std::string names_in(const std::string& folder) {
     std::set<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(kConfigs + "/models"))
+    for (const auto& entry : std::filesystem::directory_iterator(kConfigs + folder))
         names.insert(entry.path().stem().string());
     std::string list;
     for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
@@ -165,8 +165,9 @@ TEST_CASE("a missing name lists the names that exist") {
                      kHead + "model: qwen3.5-4\ndevice: h20\nengine: sglang\n" + kSteadyWork);
     CHECK(load_error(file, {}) ==
           file + ":3:8: model: no model is called `qwen3.5-4` (did you mean `qwen3.5-4b`?); there are: " +
-              model_names() + "\n" + file +
-              ":4:9: device: no device is called `h20` (did you mean `h200`?); there are: h200");
+              names_in("/models") + "\n" + file +
+              ":4:9: device: no device is called `h20` (did you mean `h200`?); there are: " +
+              names_in("/devices"));
     CHECK(load_error(file, {{"model", "./none.yaml"}, {"device", "h200"}}) ==
           "--set model=./none.yaml: model: no such file: " +
               (std::filesystem::current_path() / "none.yaml").string());

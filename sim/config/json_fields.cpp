@@ -1,0 +1,169 @@
+#include "sim/config/json_fields.hpp"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <limits>
+
+namespace kvsim {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+// Values in messages, cut where they are long.
+std::string shown(const ordered_json& value) {
+    constexpr std::size_t kMost = 60;
+    const std::string text = value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
+}
+
+}  // namespace
+
+void JsonReport::note(std::string path, std::string message) {
+    for (const Mistake& m : mistakes) {
+        if (m.path == path && m.message == message) return;  // a key that is asked for twice
+    }
+    mistakes.push_back({Place{file}, std::move(path), std::move(message)});
+}
+
+void JsonReport::finish() {
+    if (!mistakes.empty()) throw ConfigError(std::move(mistakes));
+}
+
+JsonFields::JsonFields(const ordered_json& json, std::string path, JsonReport& report)
+    : json_(&json), path_(std::move(path)), report_(&report) {}
+
+std::string JsonFields::path_of(std::string_view key) const {
+    return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+}
+
+const ordered_json* JsonFields::value(std::string_view key) const {
+    const auto found = json_->find(std::string(key));
+    return found == json_->end() || found->is_null() ? nullptr : &*found;
+}
+
+const ordered_json* JsonFields::required(std::string_view key) {
+    known_.emplace(key);
+    const ordered_json* found = value(key);
+    if (found == nullptr) mistake(key, "missing required key");
+    return found;
+}
+
+void JsonFields::mistake(std::string_view key, std::string message) {
+    report_->note(path_of(key), std::move(message));
+}
+
+int JsonFields::integer_of(std::string_view key, const ordered_json& v) {
+    if (v.is_number_integer()) {
+        // Unsigned first: it also holds what is beyond int64.
+        const bool fits = v.is_number_unsigned()
+                              ? v.get<std::uint64_t>() <= std::uint64_t{std::numeric_limits<int>::max()}
+                              : v.get<std::int64_t>() >= 0;
+        if (fits) return v.get<int>();
+    }
+    mistake(key, fmt::format("expected a whole number from 0 to {}, got {}", std::numeric_limits<int>::max(),
+                             shown(v)));
+    return 0;
+}
+
+std::string JsonFields::text_of(std::string_view key, const ordered_json& v) {
+    if (v.is_string()) return v.get<std::string>();
+    mistake(key, fmt::format("expected a string, got {}", shown(v)));
+    return "";
+}
+
+int JsonFields::integer(std::string_view key) {
+    const ordered_json* v = required(key);
+    return v != nullptr ? integer_of(key, *v) : 0;
+}
+
+int JsonFields::integer(std::string_view key, int fallback) {
+    known_.emplace(key);
+    return has(key) ? integer(key) : fallback;
+}
+
+bool JsonFields::boolean(std::string_view key) {
+    const ordered_json* v = required(key);
+    if (v == nullptr) return false;
+    if (v->is_boolean()) return v->get<bool>();
+    mistake(key, fmt::format("expected true or false, got {}", shown(*v)));
+    return false;
+}
+
+bool JsonFields::boolean(std::string_view key, bool fallback) {
+    known_.emplace(key);
+    return has(key) ? boolean(key) : fallback;
+}
+
+std::string JsonFields::text(std::string_view key) {
+    const ordered_json* v = required(key);
+    return v != nullptr ? text_of(key, *v) : "";
+}
+
+std::vector<int> JsonFields::integers(std::string_view key) {
+    const ordered_json* v = required(key);
+    std::vector<int> numbers;
+    if (v == nullptr) return numbers;
+    if (!v->is_array()) {
+        mistake(key, fmt::format("expected a list of whole numbers, got {}", shown(*v)));
+        return numbers;
+    }
+    for (const ordered_json& item : *v) numbers.push_back(integer_of(key, item));
+    return numbers;
+}
+
+std::vector<std::string> JsonFields::texts(std::string_view key) {
+    const ordered_json* v = required(key);
+    std::vector<std::string> words;
+    if (v == nullptr) return words;
+    if (!v->is_array()) {
+        mistake(key, fmt::format("expected a list of strings, got {}", shown(*v)));
+        return words;
+    }
+    for (const ordered_json& item : *v) words.push_back(text_of(key, item));
+    return words;
+}
+
+JsonFields JsonFields::object(std::string_view key) {
+    static const ordered_json kEmpty = ordered_json::object();
+    const ordered_json* v = required(key);
+    if (v != nullptr && !v->is_object()) {
+        mistake(key, fmt::format("expected an object, got {}", shown(*v)));
+        v = nullptr;
+    }
+    return {v != nullptr ? *v : kEmpty, path_of(key), *report_};
+}
+
+void JsonFields::expect(std::string_view key, const ordered_json& only) {
+    known_.emplace(key);
+    const ordered_json* v = value(key);
+    if (v != nullptr && *v != only)
+        mistake(key,
+                fmt::format("expected {}, got {}: not described by model files", shown(only), shown(*v)));
+}
+
+void JsonFields::ignore(std::initializer_list<std::string_view> keys) {
+    for (const std::string_view key : keys) known_.emplace(key);
+}
+
+void JsonFields::list_unread() {
+    for (const auto& [key, unread] : json_->items()) {
+        if (!known_.contains(key) && !unread.is_null()) report_->not_understood.push_back(path_of(key));
+    }
+}
+
+ordered_json read_json_object(const std::string& file) {
+    std::ifstream stream(file);
+    if (!stream) throw_mistake({file}, "", "cannot be read");
+    ordered_json json;
+    try {
+        json = ordered_json::parse(stream);
+    } catch (const ordered_json::parse_error& error) {
+        throw_mistake({file}, "", fmt::format("no JSON: {}", error.what()));
+    }
+    if (!json.is_object()) throw_mistake({file}, "", fmt::format("expected an object, got {}", shown(json)));
+    return json;
+}
+
+}  // namespace kvsim
