@@ -40,7 +40,7 @@ LawTime AttentionDecodeLaw::time(const AttentionDecodeWork& w, const Gpu& gpu) c
 
     const double bytes = heads.kv_bytes(context) + heads.io_bytes(sequences);
     const double resident = resident_share(w.rotation, bytes, 0.0, l2_share * gpu.l2_bytes);
-    const double memory = cached_transfer_us(bytes, resident, dram_gb_per_s, l2_gb_per_s);
+    const double memory = cached_transfer_us(bytes, resident, dram_gb_per_s, l2_over_dram);
 
     double latency =
         floor_us + sequence_us * sequences + cold_us * (1.0 - resident) + tile_us * width * (waves - 1.0);

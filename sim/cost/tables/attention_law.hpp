@@ -28,7 +28,7 @@ struct AttentionDecodeLaw {
     double tile_us = 0.0;    // per later wave and 128 head dimensions
     double block_us = 0.0;   // per block of 128 keys and 128 head dimensions
     double dram_gb_per_s = 0.0;
-    double l2_gb_per_s = 0.0;
+    double l2_over_dram = 0.0;  // rate
     double l2_share = 0.0;
     double serial = 0.0;
 
@@ -46,7 +46,7 @@ inline constexpr std::array kLawParameters<AttentionDecodeLaw>{
     LawParameter<AttentionDecodeLaw>{"tile_us", &AttentionDecodeLaw::tile_us, {2.0, 1e-3, 50.0}},
     LawParameter<AttentionDecodeLaw>{"block_us", &AttentionDecodeLaw::block_us, {0.3, 1e-3, 50.0}},
     LawParameter<AttentionDecodeLaw>{"dram_gb_per_s", &AttentionDecodeLaw::dram_gb_per_s, kDramBounds},
-    LawParameter<AttentionDecodeLaw>{"l2_gb_per_s", &AttentionDecodeLaw::l2_gb_per_s, kL2Bounds},
+    LawParameter<AttentionDecodeLaw>{"l2_over_dram", &AttentionDecodeLaw::l2_over_dram, kL2Bounds},
     LawParameter<AttentionDecodeLaw>{"l2_share", &AttentionDecodeLaw::l2_share, kShareBounds},
     LawParameter<AttentionDecodeLaw>{"serial", &AttentionDecodeLaw::serial, {0.05, 1e-3, 1.0}},
 };

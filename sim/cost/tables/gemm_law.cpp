@@ -47,22 +47,27 @@ double GemmLaw::tiles_us(const GemmWork& w, const Gpu& gpu) const {
     const auto n = static_cast<double>(w.n);
     const auto k = static_cast<double>(w.k);
     const double sm_flops = gpu.peak_flops(w.format) / gpu.sms * peak_share;
-    const double partial_us = transfer_us(8.0 * m * n, l2_gb_per_s);  // fp32, written and read
+    const double partial_us =
+        transfer_us(8.0 * m * n, dram_gb_per_s * l2_over_dram);  // fp32, written and read
     double best = std::numeric_limits<double>::infinity();
     for (const Tile& t : tiles_of(w, gpu)) {
         const double compute = 2.0 * t.rows * t.columns * kStep / sm_flops;
         const double load = transfer_us(
             (std::min(t.rows, m) + t.columns) * kStep * bytes_per_element(w.format), sm_load_gb_per_s);
         const double step = std::max(compute, load);
+        const double edge =
+            prologue_us + transfer_us(std::min(t.rows, m) * t.columns * kOutputBytes, sm_store_gb_per_s);
         const double blocks = std::ceil(m / t.rows) * std::ceil(n / t.columns);
         for (const double split : splits_of(w)) {
             const double waves = std::ceil(blocks * split / gpu.sms);
-            double us = waves * (std::ceil(k / kStep / split) * step + prologue_us);
+            double us = waves * (std::ceil(k / kStep / split) * step + edge);
             if (split > 1.0) us += split_us + split * partial_us;
             best = std::min(best, us);
         }
     }
-    return best;
+    const double x = best / throttle_us;
+    const double throttled = w.power_limited ? 1.0 : x * x / (1.0 + x * x);
+    return best * (1.0 + (1.0 / sustained_share - 1.0) * throttled);
 }
 
 LawTime GemmLaw::time(const GemmWork& w, const Gpu& gpu) const {
@@ -72,12 +77,13 @@ LawTime GemmLaw::time(const GemmWork& w, const Gpu& gpu) const {
     // Activations come from the launch before and go to the next: they are in the L2 as far as they fit.
     const double memory =
         cached_transfer_us(weights, resident_share(w.rotation, weights, activations, cache), dram_gb_per_s,
-                           l2_gb_per_s) +
-        cached_transfer_us(activations, resident_share(activations, cache), dram_gb_per_s, l2_gb_per_s);
+                           l2_over_dram) +
+        cached_transfer_us(activations, resident_share(activations, cache), dram_gb_per_s, l2_over_dram);
     const double tiles = tiles_us(w, gpu);
     double latency = floor_us;
     if (w.format != MatrixFormat::kBf16) {
-        latency += transfer_us(3.0 * static_cast<double>(w.m) * static_cast<double>(w.k), l2_gb_per_s);
+        latency += transfer_us(3.0 * static_cast<double>(w.m) * static_cast<double>(w.k),
+                               dram_gb_per_s * l2_over_dram);
     }
     return law_time(latency + soft_max(tiles, memory, serial), latency, memory, tiles);
 }

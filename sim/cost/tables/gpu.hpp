@@ -71,9 +71,9 @@ inline double resident_share(Rotation rotation, double set_bytes, double other_b
                : resident_share(static_cast<double>(rotation) * set_bytes + other_bytes, cache_bytes);
 }
 
-// Bytes at the DRAM's rate, those of the resident share at the L2's. Rates in GB/s.
-inline double cached_transfer_us(double bytes, double resident, double dram_gb_per_s, double l2_gb_per_s) {
-    return bytes * ((1.0 - resident) / dram_gb_per_s + resident / l2_gb_per_s) * 1e-3;
+// Bytes at the DRAM's rate, those of the resident share at the L2's, which is so many times higher.
+inline double cached_transfer_us(double bytes, double resident, double dram_gb_per_s, double l2_over_dram) {
+    return bytes * ((1.0 - resident) + resident / l2_over_dram) / (dram_gb_per_s * 1e3);
 }
 
 }  // namespace kvsim

@@ -53,7 +53,7 @@ inline constexpr std::array kLawParameters<MoeLaw>{
     LawParameter<MoeLaw>{"remote_us", &MoeLaw::remote_us, {8.0, 1e-3, 50.0}},
     LawParameter<MoeLaw>{"dram_gb_per_s", &MoeLaw::dram_gb_per_s, kDramBounds},
     LawParameter<MoeLaw>{"l2_share", &MoeLaw::l2_share, kShareBounds},
-    LawParameter<MoeLaw>{"activation_gb_per_s", &MoeLaw::activation_gb_per_s, kL2Bounds},
+    LawParameter<MoeLaw>{"activation_gb_per_s", &MoeLaw::activation_gb_per_s, kCacheBounds},
     LawParameter<MoeLaw>{"peak_share", &MoeLaw::peak_share, {0.7, 0.05, 1.0}},
     LawParameter<MoeLaw>{"sm_load_gb_per_s", &MoeLaw::sm_load_gb_per_s, {150.0, 1.0, 1e3}},
     LawParameter<MoeLaw>{"prologue_us", &MoeLaw::prologue_us, {0.5, 1e-3, 50.0}},

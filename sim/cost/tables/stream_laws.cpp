@@ -33,7 +33,7 @@ LawTime ConvPrefillLaw::time(const ConvWork& w, const Gpu& gpu) const {
     const double length = tokens / sequences;
     const double bytes = channels * (4.0 * tokens + 4.0 * (w.kernel - 1) * sequences);
     const double memory = cached_transfer_us(
-        bytes, resident_share(w.rotation, bytes, 0.0, l2_share * gpu.l2_bytes), dram_gb_per_s, l2_gb_per_s);
+        bytes, resident_share(w.rotation, bytes, 0.0, l2_share * gpu.l2_bytes), dram_gb_per_s, l2_over_dram);
     const double blocks = sequences * std::ceil(length / kBlockTokens) * std::ceil(channels / kBlockChannels);
     const double latency = floor_us + token_us * std::min(length, kBlockTokens);
     const double running = blocks / gpu.sms * block_us;
@@ -58,8 +58,8 @@ LawTime StagedChunkLaw::time(const LinearPrefillWork& w, const Gpu& gpu) const {
         static_cast<double>(w.sequences) * w.shape.v_heads * std::ceil(w.shape.v_dim / kScanColumns);
     const double scan = chunk_us * chunks_of(w) * std::max(1.0, blocks / (blocks_in_flight * gpu.sms));
     const double bytes = static_cast<double>(w.new_tokens) * staged_token_bytes(w.shape);
-    const double memory =
-        cached_transfer_us(bytes, resident_share(bytes, l2_share * gpu.l2_bytes), dram_gb_per_s, l2_gb_per_s);
+    const double memory = cached_transfer_us(bytes, resident_share(bytes, l2_share * gpu.l2_bytes),
+                                             dram_gb_per_s, l2_over_dram);
     const double first =
         token_us * std::min(static_cast<double>(w.longest), static_cast<double>(kPrefillChunk));
     const double latency = floor_us + first + transfer_us(state_total(w), state_gb_per_s);

@@ -21,7 +21,7 @@ struct DecodeStreamLaw {
     double floor_us = 0.0;
     double latency_us = 0.0;
     double dram_gb_per_s = 0.0;
-    double l2_gb_per_s = 0.0;
+    double l2_over_dram = 0.0;  // rate
     double l2_share = 0.0;
     double serial = 0.0;
 
@@ -35,7 +35,7 @@ struct DecodeStreamLaw {
     LawTime time(const Work& w, const Gpu& gpu) const {
         const Bytes b = bytes(w);
         const double resident = resident_share(w.rotation, b.kept, 0.0, l2_share * gpu.l2_bytes);
-        const double memory = cached_transfer_us(b.moved, resident, dram_gb_per_s, l2_gb_per_s);
+        const double memory = cached_transfer_us(b.moved, resident, dram_gb_per_s, l2_over_dram);
         return law_time(floor_us + soft_max(latency_us, memory, serial), floor_us + latency_us, memory, 0.0);
     }
     static Demand demand(const Work& w) {
@@ -72,7 +72,7 @@ inline constexpr std::array kLawParameters<DecodeStreamLaw<WorkT>>{
         "latency_us", &DecodeStreamLaw<WorkT>::latency_us, {0.8, 1e-2, 20.0}},
     LawParameter<DecodeStreamLaw<WorkT>>{"dram_gb_per_s", &DecodeStreamLaw<WorkT>::dram_gb_per_s,
                                          kDramBounds},
-    LawParameter<DecodeStreamLaw<WorkT>>{"l2_gb_per_s", &DecodeStreamLaw<WorkT>::l2_gb_per_s, kL2Bounds},
+    LawParameter<DecodeStreamLaw<WorkT>>{"l2_over_dram", &DecodeStreamLaw<WorkT>::l2_over_dram, kL2Bounds},
     LawParameter<DecodeStreamLaw<WorkT>>{"l2_share", &DecodeStreamLaw<WorkT>::l2_share, {0.8, 0.2, 1.2}},
     LawParameter<DecodeStreamLaw<WorkT>>{"serial", &DecodeStreamLaw<WorkT>::serial, {0.3, 1e-3, 1.0}},
 };
@@ -86,7 +86,7 @@ struct ConvPrefillLaw {
     double token_us = 0.0;  // per token of a block
     double block_us = 0.0;  // of an SM
     double dram_gb_per_s = 0.0;
-    double l2_gb_per_s = 0.0;
+    double l2_over_dram = 0.0;  // rate
     double l2_share = 0.0;
     double serial = 0.0;
 
@@ -104,7 +104,7 @@ inline constexpr std::array kLawParameters<ConvPrefillLaw>{
     LawParameter<ConvPrefillLaw>{"token_us", &ConvPrefillLaw::token_us, {0.2, 1e-3, 20.0}},
     LawParameter<ConvPrefillLaw>{"block_us", &ConvPrefillLaw::block_us, {0.05, 1e-3, 20.0}},
     LawParameter<ConvPrefillLaw>{"dram_gb_per_s", &ConvPrefillLaw::dram_gb_per_s, kDramBounds},
-    LawParameter<ConvPrefillLaw>{"l2_gb_per_s", &ConvPrefillLaw::l2_gb_per_s, kL2Bounds},
+    LawParameter<ConvPrefillLaw>{"l2_over_dram", &ConvPrefillLaw::l2_over_dram, kL2Bounds},
     LawParameter<ConvPrefillLaw>{"l2_share", &ConvPrefillLaw::l2_share, {0.8, 0.2, 1.2}},
     LawParameter<ConvPrefillLaw>{"serial", &ConvPrefillLaw::serial, kSoftBounds},
 };
@@ -146,8 +146,8 @@ struct StagedChunkLaw {
     double blocks_in_flight = 0.0;  // of the scan, per SM
     double state_gb_per_s = 0.0;
     double dram_gb_per_s = 0.0;
-    double l2_gb_per_s = 0.0;
-    double l2_share = 0.0;  // above 1: a stage's working set is a part of all bytes
+    double l2_over_dram = 0.0;  // rate
+    double l2_share = 0.0;      // above 1: a stage's working set is a part of all bytes
     double serial = 0.0;
 
     LawTime time(const LinearPrefillWork& w, const Gpu& gpu) const;
@@ -161,9 +161,9 @@ inline constexpr std::array kLawParameters<StagedChunkLaw>{
     LawParameter<StagedChunkLaw>{"token_us", &StagedChunkLaw::token_us, {0.2, 1e-3, 10.0}},
     LawParameter<StagedChunkLaw>{"chunk_us", &StagedChunkLaw::chunk_us, {2.0, 0.01, 100.0}},
     LawParameter<StagedChunkLaw>{"blocks_in_flight", &StagedChunkLaw::blocks_in_flight, {8.0, 1.0, 32.0}},
-    LawParameter<StagedChunkLaw>{"state_gb_per_s", &StagedChunkLaw::state_gb_per_s, kL2Bounds},
+    LawParameter<StagedChunkLaw>{"state_gb_per_s", &StagedChunkLaw::state_gb_per_s, kCacheBounds},
     LawParameter<StagedChunkLaw>{"dram_gb_per_s", &StagedChunkLaw::dram_gb_per_s, kDramBounds},
-    LawParameter<StagedChunkLaw>{"l2_gb_per_s", &StagedChunkLaw::l2_gb_per_s, kL2Bounds},
+    LawParameter<StagedChunkLaw>{"l2_over_dram", &StagedChunkLaw::l2_over_dram, kL2Bounds},
     LawParameter<StagedChunkLaw>{"l2_share", &StagedChunkLaw::l2_share, {1.5, 0.2, 5.0}},
     LawParameter<StagedChunkLaw>{"serial", &StagedChunkLaw::serial, kSoftBounds},
 };

@@ -1,0 +1,166 @@
+// The committed published.yaml of every GPU: against the tables, where they are at hand, and against physics.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <string>
+
+#include "sim/cost/tables/families.hpp"
+#include "sim/cost/tables/fitted_operators.hpp"
+#include "tests/support/catch.hpp"
+
+namespace kvsim {
+namespace {
+
+struct Published {
+    const char* gpu;
+    const char* tables;
+};
+constexpr Published kAll[] = {{"h200", "h200_sxm"}, {"h100", "h100_sxm"}, {"l40s", "l40s"}};
+
+// Data sheets, as in configs/devices.
+DeviceSpec device(const std::string& gpu) {
+    DeviceSpec d;
+    d.name = gpu;
+    const bool hopper = gpu != "l40s";
+    d.peak_bandwidth = Bandwidth(gpu == "h200" ? 4.8e12 : gpu == "h100" ? 3.35e12 : 864e9);
+    d.peak_bf16 = FlopRate(hopper ? 989.4e12 : 362.05e12);
+    d.peak_fp8 = FlopRate(hopper ? 1978.9e12 : 733e12);
+    d.l2 = Bytes((gpu == "h200" ? 60LL : gpu == "h100" ? 50LL : 96LL) << 20);
+    d.sm_count = hopper ? 132 : 142;
+    d.compute_capability = hopper ? 9.0 : 8.9;
+    d.link_bandwidth = Bandwidth(hopper ? 450e9 : 32e9);
+    return d;
+}
+
+std::string profile(const std::string& gpu) {
+    return std::string(KVSIM_SOURCE_DIR "/profiles/") + gpu;
+}
+
+TEST_CASE("held-out groups of the published tables stay within the targets", "[published]") {
+    for (const auto& [gpu, folder] : kAll) {
+        const std::string tables_folder = std::string(KVSIM_SOURCE_DIR "/../shared/measurements/") + folder;
+        if (!std::filesystem::exists(tables_folder)) {
+            std::cerr << "SKIPPED: no tables at " << tables_folder << "\n";
+            continue;
+        }
+        const PublishedTables tables = load_published_tables(tables_folder);
+        for (const FamilyErrors& e : validate_published(tables, load_published(profile(gpu)), device(gpu))) {
+            INFO(gpu << " " << e.family);
+            CHECK(e.held_out.rows > 0);
+            if (e.family == "gemm_bf16") CHECK(e.held_out.median < 0.08);
+            if (e.family == "attention_decode") CHECK(e.held_out.median < 0.10);
+            if (e.family == "moe_bf16") CHECK(e.held_out.median < 0.15);
+        }
+    }
+}
+
+TEST_CASE("GDN decode above 64 MB of state, held out", "[published]") {
+    for (const auto& [gpu, folder] : kAll) {
+        const std::string tables_folder = std::string(KVSIM_SOURCE_DIR "/../shared/measurements/") + folder;
+        if (!std::filesystem::exists(tables_folder)) {
+            std::cerr << "SKIPPED: no tables at " << tables_folder << "\n";
+            continue;
+        }
+        const PublishedFit fit = load_published(profile(gpu));
+        const Gpu g = gpu_of(device(gpu));
+        std::vector<double> errors;
+        for (const auto& row : load_published_tables(tables_folder).families.packed_decode.rows) {
+            if (!held_out(row.group) || row.work.sequences * state_bytes(row.work.shape) < 64'000'000)
+                continue;
+            errors.push_back(std::abs(fit.families.packed_decode->law.time(row.work, g).us / row.us - 1.0));
+        }
+        INFO(gpu);
+        REQUIRE(errors.size() > 30);
+        CHECK(summarise_errors(errors).median < 0.06);
+    }
+}
+
+TEST_CASE("the committed fit is the fit of the tables", "[published]") {
+    for (const auto& [gpu, folder] : kAll) {
+        const std::string tables_folder = std::string(KVSIM_SOURCE_DIR "/../shared/measurements/") + folder;
+        if (!std::filesystem::exists(tables_folder)) {
+            std::cerr << "SKIPPED: no tables at " << tables_folder << "\n";
+            continue;
+        }
+        PublishedTables tables = load_published_tables(tables_folder);
+        tables.families.gemm_bf16.rows.clear();  // minutes in a debug build
+        tables.families.gemm_fp8.rows.clear();
+        tables.families.moe_bf16.rows.clear();
+        const PublishedFit committed = load_published(profile(gpu));
+        const PublishedFit fitted = fit_published(tables, device(gpu), committed.source);
+        for_each_family(
+            [&](std::string_view name, const auto& now, const auto& before) {
+                if (!now) return;
+                INFO(gpu << " " << name << ": published.yaml is stale, run `kvsim fit-tables`");
+                REQUIRE(before);
+                CHECK(before->held_out.median == Approx(now->held_out.median).epsilon(0.02));
+            },
+            fitted.families, committed.families);
+    }
+}
+
+// Grids of works far beyond the tables: a price below bytes / peak or FLOPs / peak throws.
+TEST_CASE("no fitted operator is faster than its device", "[published]") {
+    for (const auto& [gpu, folder] : kAll) {
+        INFO(gpu);
+        const FittedOperators o = load_fitted_operators(device(gpu), profile(gpu));
+        int priced = 0;
+        for (std::int64_t m = 1; m <= 32768; m *= 4) {
+            for (std::int64_t n = 16; n <= 262144; n *= 4) {
+                for (std::int64_t k = 16; k <= 65536; k *= 4) {
+                    o.gemm({m, n, k});
+                    o.gemm({m, n, k, MatrixFormat::kFp8});
+                    priced += 2;
+                }
+            }
+            MoeWork moe;
+            moe.shape = {4096, 512, 10, 1024};
+            moe.tokens = m;
+            moe.distinct_experts = expected_distinct_experts(moe.shape, m);
+            moe.rows = 10.0 * static_cast<double>(m);
+            o.moe(moe);
+            for (const int head_dim : {64, 128, 256}) {
+                for (const int kv_heads : {1, 2, 8}) {
+                    const AttentionShape shape{8 * kv_heads, kv_heads, head_dim};
+                    o.attention_prefill({shape, 1, m, 0, m * (m + 1) / 2});
+                    o.attention_prefill({shape, 1, m, 65536, m * 65536 + m * (m + 1) / 2});
+                    for (std::int64_t context = 1; context <= 262144; context *= 8)
+                        o.attention_decode({shape, m, m * context, context, kColdL2});
+                    ++priced;
+                }
+            }
+            for (const int heads : {1, 4, 32, 64}) {
+                const LinearShape gdn{Family::kGdn, std::min(heads, 16), heads, 128, 128, StateFormat::kFp32};
+                o.packed_decode({gdn, m, kColdL2});
+                o.linear_prefill({gdn, 1, m, m});
+                o.conv_update({conv_channels(gdn), 4, m, m, kColdL2});
+                o.conv_prefill({conv_channels(gdn), 4, 1, m, kColdL2});
+            }
+        }
+        CHECK(priced > 0);
+    }
+}
+
+TEST_CASE("prices grow with the work", "[published]") {
+    for (const auto& [gpu, folder] : kAll) {
+        INFO(gpu);
+        const FittedOperators o = load_fitted_operators(device(gpu), profile(gpu));
+        const AttentionShape shape{16, 2, 256};
+        Time before;
+        for (std::int64_t context = 256; context <= 131072; context *= 2) {
+            const Time now = o.attention_decode({shape, 32, 32 * context, context, kColdL2}).time;
+            CHECK(now > before);
+            before = now;
+        }
+        // Warm operands are never slower than cold ones.
+        CHECK(o.attention_decode({shape, 1, 4096, 4096, 1}).time <=
+              o.attention_decode({shape, 1, 4096, 4096}).time);
+        CHECK(o.gemm({1, 2048, 2048, MatrixFormat::kBf16, 1}).time <= o.gemm({1, 2048, 2048}).time);
+        const LinearShape gdn{Family::kGdn, 16, 32, 128, 128, StateFormat::kFp32};
+        CHECK(o.packed_decode({gdn, 8, 1}).time <= o.packed_decode({gdn, 8}).time);
+    }
+}
+
+}  // namespace
+}  // namespace kvsim
