@@ -1,5 +1,5 @@
 // What launches ask of a GPU, for the operators whose laws are fitted to published tables. Plain values;
-// heads, widths and experts are those of one rank.
+// heads and widths are those of one rank.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernels/shapes.hpp"
 #include "kernels/traffic_attention.hpp"
 #include "kernels/traffic_moe.hpp"
 
@@ -39,7 +40,7 @@ struct GemmWork {
 };
 
 // One call of the fused experts: routed rows sorted by expert, two grouped products with the activation
-// between, sum over top_k. `shape.experts` counts those of this rank (expert parallelism divides them),
+// between, sum over top_k. `shape.experts` counts those of the whole layer, on all ranks;
 // `shape.intermediate` is the width per rank (tensor parallelism divides it).
 struct MoeWork {
     MoeShape shape;

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <string>
 
+#include "sim/config/schema.hpp"
 #include "sim/cost/tables/families.hpp"
 #include "sim/cost/tables/fitted_operators.hpp"
 #include "tests/support/catch.hpp"
@@ -18,23 +19,36 @@ struct Published {
 };
 constexpr Published kAll[] = {{"h200", "h200_sxm"}, {"h100", "h100_sxm"}, {"l40s", "l40s"}};
 
-// Data sheets, as in configs/devices.
 DeviceSpec device(const std::string& gpu) {
-    DeviceSpec d;
-    d.name = gpu;
-    const bool hopper = gpu != "l40s";
-    d.peak_bandwidth = Bandwidth(gpu == "h200" ? 4.8e12 : gpu == "h100" ? 3.35e12 : 864e9);
-    d.peak_bf16 = FlopRate(hopper ? 989.4e12 : 362.05e12);
-    d.peak_fp8 = FlopRate(hopper ? 1978.9e12 : 733e12);
-    d.l2 = Bytes((gpu == "h200" ? 60LL : gpu == "h100" ? 50LL : 96LL) << 20);
-    d.sm_count = hopper ? 132 : 142;
-    d.compute_capability = hopper ? 9.0 : 8.9;
-    d.link_bandwidth = Bandwidth(hopper ? 450e9 : 32e9);
+    YamlReader reader;
+    const YamlCursor root = reader.open(KVSIM_SOURCE_DIR "/configs/devices/" + gpu + ".yaml", "device");
+    DeviceSpec d = read_device(root);
+    reader.finish();
     return d;
 }
 
 std::string profile(const std::string& gpu) {
     return std::string(KVSIM_SOURCE_DIR "/profiles/") + gpu;
+}
+
+TEST_CASE("devices hold what their data sheets say of dense rates", "[published]") {
+    // Each halving of the format doubles the rate; A100 has no fp8, Hopper no fp4.
+    CHECK(device("b200").peak_fp4.value() == 2 * device("b200").peak_fp8.value());
+    CHECK(device("b200").peak_fp8.value() == 2 * device("b200").peak_bf16.value());
+    CHECK(device("h100").peak_fp8.value() == Approx(2 * device("h100").peak_bf16.value()).epsilon(1e-4));
+    CHECK(device("h200").peak_bf16 == device("h100").peak_bf16);  // the same chip, another memory
+    CHECK(device("h200").peak_bandwidth.value() == 4.8e12);
+    CHECK(device("h100").peak_bandwidth.value() == 3.35e12);
+    CHECK(device("l40s").peak_bandwidth.value() == 864e9);
+    CHECK(device("h200").peak_fp4.value() == 0.0);
+    CHECK(device("a100").peak_fp8.value() == 0.0);
+    // 108 SMs x 2048 FLOP per clock x 1410 MHz.
+    CHECK(device("a100").peak_bf16.value() == Approx(108 * 2048 * 1410e6).epsilon(0.001));
+    CHECK(device("a100").compute_capability == 8.0);
+    for (const char* gpu : {"a100", "b200"}) {
+        const FittedOperators o = load_fitted_operators(device(gpu), profile(gpu));
+        CHECK(o.gemm({1, 4096, 4096}).source == Source::kRoofline);
+    }
 }
 
 TEST_CASE("held-out groups of the published tables stay within the targets", "[published]") {
