@@ -74,7 +74,7 @@ class Model(CliTest):
                      says=[f"{config}: text_config.head_dim: expected a whole number",
                            f"{config}: text_config.vocab_size: missing required key"])
         self.refused("model", "import", "absent.json", says=["absent.json: cannot be read"])
-        self.refused("model", "show", "qwen3.5-35b", says=["did you mean `qwen3.5-35b-a3b`?"])
+        self.refused("model", "show", "qwen3.5-35b-a3", says=["did you mean `qwen3.5-35b-a3b`?"])
         self.refused("model", says=["subcommand"])
 
     def test_models_without_operators_are_refused_by_name(self):
