@@ -35,7 +35,8 @@ Bytes matrix_bytes(std::int64_t rows, std::int64_t cols, const WeightFormat& for
 
 struct WeightCount {
     std::int64_t parameters = 0;
-    std::int64_t active = 0;  // that one token uses; of a rank with its share of the experts: uses on all ranks
+    std::int64_t active =
+        0;  // that one token uses; of a rank with its share of the experts: uses on all ranks
     Bytes bytes;
 
     WeightCount& operator+=(const WeightCount& other);
