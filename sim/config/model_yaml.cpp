@@ -31,7 +31,8 @@ Parts read_parts(const YamlCursor& map) {
         const std::optional<ModelPart> part = read_part(value, name);
         parts.emplace(name, part);
         if (!part || !std::holds_alternative<LinearMixer>(*part)) continue;
-        if (has_linear) value.mistake("expected one linear mixer in a model: its form is chosen for all layers");
+        if (has_linear)
+            value.mistake("expected one linear mixer in a model: its form is chosen for all layers");
         has_linear = true;
     }
     return parts;
