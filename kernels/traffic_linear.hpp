@@ -77,6 +77,11 @@ constexpr std::int64_t token_output_bytes(const LinearShape& s) {
     return 2LL * s.v_heads * s.v_dim;
 }
 
+// Forms that read the records of a ring and append to it.
+constexpr bool has_ring(Form form) {
+    return form == Form::kBuffered || form == Form::kVerifyBuffered;
+}
+
 // Bytes of the state that one decode or verify step reads: the split format leaves its low plane alone.
 constexpr std::int64_t state_read_bytes(const LinearShape& s) {
     return s.state == StateFormat::kSplit ? state_elements(s) * 2 : state_bytes(s);
@@ -88,6 +93,14 @@ constexpr std::int64_t folded_records(Form form, std::int64_t fill) {
     return form == Form::kVerifyBuffered ? fill : fill + 1;
 }
 
+// How often a new token meets the record of an earlier one: each of a row's T new tokens the records that the
+// row reads, and the new tokens before it, T (T - 1) / 2. T is the same for all rows.
+constexpr std::int64_t token_record_pairs(const LinearWork& w) {
+    if (w.sequences == 0) return 0;
+    const std::int64_t tokens = w.new_tokens / w.sequences;
+    return w.buffered_tokens * tokens + w.sequences * (tokens * (tokens - 1) / 2);
+}
+
 // Traffic of one launch. A flush is fused: it writes the state that the step has read anyway.
 // `separate_flush` adds the second read of a flush kernel of its own (KVBuffer's first version; c = 2 in
 // best_buffer_length).
@@ -97,8 +110,9 @@ constexpr LinearTraffic linear_traffic(const LinearShape& s, Form form, const Li
     const std::int64_t S = state_bytes(s);
     const std::int64_t b = record_bytes(s);
     const std::int64_t n = state_elements(s);
-    // One pass over a record: k_i.k and k_i.q per key head, then u_i times two scalars per value head.
+    // One token meets one record: k_i.k and k_i.q per key head, then u_i times two scalars per value head.
     const std::int64_t record_flops = 4LL * s.k_heads * s.k_dim + 4LL * s.v_heads * s.v_dim;
+    const std::int64_t meetings = token_record_pairs(w);
     t.io_read = w.new_tokens * token_input_bytes(s);
     t.io_write = w.new_tokens * token_output_bytes(s);
     switch (form) {
@@ -114,14 +128,14 @@ constexpr LinearTraffic linear_traffic(const LinearShape& s, Form form, const Li
             t.state_write = w.flushes * S;
             t.buffer_read = w.buffered_tokens * b;
             t.buffer_write = w.new_tokens * b;
-            t.flops = w.new_tokens * 4 * n + w.buffered_tokens * record_flops;
+            t.flops = w.new_tokens * 4 * n + meetings * record_flops;
             t.flops += w.flushes * n + w.flushed_tokens * 2 * n;  // decay, then one rank-1 update per record
             break;
         }
         case Form::kDirect:
             t.buffer_read = w.buffered_tokens * b;
             t.buffer_write = w.new_tokens * b;
-            t.flops = w.buffered_tokens * record_flops;
+            t.flops = meetings * record_flops;
             break;
         case Form::kVerifyStored:
             t.state_read = w.sequences * S;

@@ -127,6 +127,18 @@ TEST_CASE("FLOPs of a flush count the records that are folded, not the mean of a
     CHECK(mixed.buffer_read == none.buffer_read);
 }
 
+TEST_CASE("FLOPs of a verify: every new token meets all records and the new tokens before it") {
+    // Two rows of five tokens, 3 and 8 records: 5 x 11 + 2 x (4 + 3 + 2 + 1) meetings; a meeting takes four
+    // FLOPs per key channel and four per value channel, a token four per element of the state.
+    const LinearShape s = gdn(16, 32);
+    const std::int64_t meeting = 4 * 16 * 128 + 4 * 32 * 128;
+    const LinearTraffic t = linear_traffic(s, Form::kVerifyBuffered, {2, 10, 11, 0});
+    CHECK(t.flops == 10 * 4 * 32 * 128 * 128 + (5 * 11 + 2 * 10) * meeting);
+    // One token is a decode.
+    CHECK(linear_traffic(s, Form::kVerifyBuffered, {2, 2, 11, 0}).flops ==
+          linear_traffic(s, Form::kBuffered, {2, 2, 11, 0}).flops);
+}
+
 TEST_CASE("u in fp32 costs two more bytes per value channel of a record") {
     // GDN 16/32 heads: 12,416 bytes hold 32 x 128 values of u.
     LinearShape s = gdn(16, 32);
