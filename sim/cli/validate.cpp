@@ -34,6 +34,12 @@ nlohmann::ordered_json to_json(const std::vector<ValidationRow>& rows) {
                                       {"layer", row.layer},
                                       {"fitted", to_json(row.fitted)},
                                       {"held_out", to_json(row.held_out)}};
+        kernel["parts"] = nlohmann::ordered_json::array();
+        for (const ValidationPart& part : row.parts) {
+            kernel["parts"].push_back({{"rows", part.name},
+                                       {"fitted", to_json(part.fitted)},
+                                       {"held_out", to_json(part.held_out)}});
+        }
         kernel["worst_rows"] = nlohmann::ordered_json::array();
         for (const RowError& worst : row.worst) {
             kernel["worst_rows"].push_back({{"file", worst.place.file},

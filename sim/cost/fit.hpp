@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "kernels/shapes.hpp"
@@ -56,22 +55,35 @@ struct StreamFit {
     Bandwidth bandwidth(Bytes size) const;
 };
 
-// One linear-attention kernel. Family, state format and dimensions of a head must match exactly; the rest has
-// a range.
+// A kernel's law up to so many bytes of states in a launch (rows x state of a row).
+struct LinearRegime {
+    double max_state_bytes = std::numeric_limits<double>::infinity();
+    LinearLaw law;
+};
+
+// One linear-attention kernel. Family, formats and dimensions of a head must match exactly; the rest has a
+// range.
 struct LinearFit {
     std::string kernel;  // name of its profile
     Form form = Form::kRecurrent;
     Family family = Family::kGdn;
     StateFormat state = StateFormat::kFp32;
+    RecordFormat records = RecordFormat::kBf16;  // of forms with a ring
     int k_dim = 0;
     int v_dim = 0;
-    std::variant<RecurrentLaw, BufferedLaw> law;
+    // By ascending max_state_bytes, the last without end. More than one where the launcher changes kernels.
+    std::vector<LinearRegime> regimes;
+    // Too few rows for a law of its own: that of the other record format, but for what depends on records.
+    bool borrowed = false;
     ValidRange k_heads, v_heads, batch;
-    ValidRange records;  // read per row, mean over the rows of a launch
-    ValidRange bytes;    // all traffic of a launch
+    ValidRange tokens;           // new ones per row
+    ValidRange records_per_row;  // read, mean over the rows of a launch
+    ValidRange bytes;            // all traffic of a launch
     ErrorSummary fitted, held_out;
 
     bool matches(const LinearShape& shape, Form f) const;
+    // Beyond the empty node.
+    double time_us(const LinearDemand& demand, double read_gb_per_s) const;
 };
 
 // A value type: copies are independent, threads may share a const one.
@@ -81,16 +93,16 @@ struct ProfileFit {
     StreamFit copy, read;
     std::vector<LinearFit> linear;
 
-    // Throws ConfigError naming the profile when it has no such kernel.
+    // Throws ConfigError naming the profile and the rows that it lacks when it has no such kernel.
     const LinearFit& linear_fit(const LinearShape& shape, Form form) const;
     // One launch, the empty node included. kExtrapolated outside the measured range, else kFitted.
     TimedSource linear_time(const LinearLaunch& launch) const;
     TimedSource linear_time(const LinearFit& kernel, const LinearLaunch& launch) const;
 };
 
-// Fits every kernel of the profile, without its held-out rows. Throws ConfigError when a needed kernel is
-// missing (empty, stream_copy, stream_read), or has fewer rows than its law has parameters, or a form has no
-// law.
+// Fits every kernel of the profile, without its held-out rows: one law for all head counts, ring lengths and
+// fills of a form, state format and record format. Throws ConfigError when rows are missing (empty,
+// stream_copy, stream_read), or are fewer than a law has parameters, or a form has no law.
 ProfileFit fit_profile(const Profile& profile);
 
 // fit.yaml: parameters in the shortest form that reads back exactly. Same fit, same text.

@@ -17,10 +17,11 @@ namespace {
 template <class Fit>  // LinearFit, const or not
 auto ranges_of(Fit& k) {
     using Range = std::pair<std::string_view, decltype(&k.bytes)>;
-    return std::array<Range, 5>{{{"k_heads", &k.k_heads},
+    return std::array<Range, 6>{{{"k_heads", &k.k_heads},
                                  {"v_heads", &k.v_heads},
                                  {"batch", &k.batch},
-                                 {"records_per_row", &k.records},
+                                 {"tokens_per_row", &k.tokens},
+                                 {"records_per_row", &k.records_per_row},
                                  {"bytes", &k.bytes}}};
 }
 
@@ -50,11 +51,17 @@ std::string text_of(std::string_view key, const StreamFit& s) {
 }
 
 std::string text_of(const LinearFit& k) {
-    std::string text = fmt::format(
-        "  - kernel: {}\n    family: {}\n    form: {}\n    state_dtype: {}\n    k_dim: {}\n    v_dim: {}\n   "
-        " law:\n",
-        k.kernel, name(k.family), name(k.form), name(k.state), k.k_dim, k.v_dim);
-    text += std::visit([](const auto& law) { return text_of_law(law, "      "); }, k.law);
+    std::string text = fmt::format("  - kernel: {}\n    family: {}\n    form: {}\n    state_dtype: {}\n",
+                                   k.kernel, name(k.family), name(k.form), name(k.state));
+    if (has_ring(k.form)) text += fmt::format("    records: {}\n", name(k.records));
+    text += fmt::format("    k_dim: {}\n    v_dim: {}\n    borrowed: {}\n    regimes:\n", k.k_dim, k.v_dim,
+                        k.borrowed);
+    for (const LinearRegime& regime : k.regimes) {
+        text += regime.max_state_bytes < std::numeric_limits<double>::infinity()
+                    ? fmt::format("      - max_state_bytes: {}\n        law:\n", regime.max_state_bytes)
+                    : "      - law:\n";
+        text += std::visit([](const auto& law) { return text_of_law(law, "          "); }, regime.law);
+    }
     text += "    range:\n";
     for (const auto& [key, range] : ranges_of(k)) text += fmt::format("      {}: {}\n", key, text_of(*range));
     return text + fmt::format("    fitted: {}\n    held_out: {}\n", text_of(k.fitted), text_of(k.held_out));
@@ -94,24 +101,38 @@ StreamFit read_stream(const YamlCursor& c) {
             read_errors(c.at("fitted"))};
 }
 
+// By ascending size, the last one without end.
+std::vector<LinearRegime> read_regimes(const YamlCursor& c, Form form) {
+    std::vector<LinearRegime> regimes;
+    const std::vector<YamlCursor> items = c.items(1);
+    double above = 0.0;
+    for (const YamlCursor& item : items) {
+        LinearRegime regime;
+        if (regimes.size() + 1 < items.size()) {
+            regime.max_state_bytes = item.at("max_state_bytes").real({.min = above, .above_min = true});
+            above = regime.max_state_bytes;
+        }
+        with_law_of(form, [&]<class Law>(Law) { regime.law = read_law<Law>(item.at("law")); });
+        regimes.push_back(regime);
+    }
+    return regimes;
+}
+
 LinearFit read_linear(const YamlCursor& c) {
     LinearFit k;
     k.kernel = c.at("kernel").string();
     k.family = c.at("family").choice<Family>(kFamilyNames);
     k.form = c.at("form").choice<Form>(kFormNames);
     k.state = c.at("state_dtype").choice<StateFormat>(kStateFormatNames);
+    if (has_ring(k.form)) k.records = c.at("records").choice<RecordFormat>(kRecordFormatNames);
     k.k_dim = c.at("k_dim").small_integer({.min = 1, .max = 4096}, 1);
     k.v_dim = c.at("v_dim").small_integer({.min = 1, .max = 4096}, 1);
-    const YamlCursor law = c.at("law");
-    switch (k.form) {
-        case Form::kRecurrent:
-            k.law = read_law<RecurrentLaw>(law);
-            break;
-        case Form::kBuffered:
-            k.law = read_law<BufferedLaw>(law);
-            break;
-        default:
-            c.at("form").mistake(fmt::format("no law for form {}", name(k.form)));
+    k.borrowed = c.at("borrowed").boolean();
+    if (with_law_of(k.form, [](auto) {})) {
+        k.regimes = read_regimes(c.at("regimes"), k.form);
+    } else {
+        c.at("form").mistake(fmt::format("no law for form {}", name(k.form)));
+        c.at("regimes").ignore_rest();
     }
     const YamlCursor range = c.at("range");
     for (const auto& [key, member] : ranges_of(k)) *member = read_range(range.at(key));
@@ -126,7 +147,9 @@ std::string to_yaml(const ProfileFit& fit) {
     std::string text =
         "# Written by `kvsim fit` from the CSV files beside it. Laws: sim/cost/law.hpp. Errors are "
         "|predicted/measured - 1|;\n"
-        "# held_out: rows of batches 24, 48, 96, 192 and 384, which the fit never saw.\n"
+        "# held_out: rows that the fit never saw (sim/cost/profile.hpp says which). borrowed: the law of the "
+        "other record\n"
+        "# format, but for what depends on records.\n"
         "schema: kvsim/fit/1\n";
     text += fmt::format("empty_node_us: {:.6f}\n", to_us(fit.empty_node));
     text += text_of("copy", fit.copy) + text_of("read", fit.read);

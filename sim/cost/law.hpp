@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string_view>
+#include <variant>
 
 #include "kernels/traffic_linear.hpp"
 #include "sim/cost/least_squares.hpp"
@@ -48,7 +49,9 @@ struct LinearLaunch {
 struct LinearDemand {
     double read = 0.0;   // state, records, and q, k, v of the new tokens
     double write = 0.0;  // state, record, output
+    double rows = 0.0;
     double heads = 0.0;
+    double tokens_per_row = 1.0;   // new ones
     double records_per_row = 0.0;  // read, mean over rows
     double flush_rows = 0.0;
     double flush_share = 0.0;  // of all rows
@@ -61,13 +64,19 @@ inline LinearDemand linear_demand(const LinearLaunch& l, const LinearTraffic& t)
     LinearDemand d;
     d.read = static_cast<double>(t.read());
     d.write = static_cast<double>(t.write());
+    d.rows = rows;
     d.heads = rows * l.shape.v_heads;
+    d.tokens_per_row = static_cast<double>(l.work.new_tokens) / rows;
     d.records_per_row = static_cast<double>(l.work.buffered_tokens) / rows;
     d.flush_rows = static_cast<double>(l.work.flushes);
     d.flush_share = d.flush_rows / rows;
     if (l.work.flushes > 0) d.folds = static_cast<double>(l.work.flushed_tokens) / d.flush_rows;
     d.row_state = static_cast<double>(state_bytes(l.shape));
     return d;
+}
+
+inline double transfer_us(const LinearDemand& d, double read_gb_per_s, double write_gb_per_s) {
+    return transfer_us(d.read, read_gb_per_s) + transfer_us(d.write, write_gb_per_s);
 }
 
 // Reads run at the rate of the read probe; what writes cost beside them is the kernel's own.
@@ -77,8 +86,18 @@ struct RecurrentLaw {
     double write_gb_per_s = 0.0;
 
     double time_us(const LinearDemand& d, double read_gb_per_s) const {
-        const double transfer = transfer_us(d.read, read_gb_per_s) + transfer_us(d.write, write_gb_per_s);
-        return soft_max(latency_us, transfer, serial);
+        return soft_max(latency_us, transfer_us(d, read_gb_per_s, write_gb_per_s), serial);
+    }
+};
+
+// Verification with stored states runs the recurrence token by token: a block is done after as many dependent
+// steps.
+struct VerifyStoredLaw : RecurrentLaw {
+    double token_us = 0.0;  // per new token after the first
+
+    double time_us(const LinearDemand& d, double read_gb_per_s) const {
+        return soft_max(latency_us + token_us * (d.tokens_per_row - 1.0),
+                        transfer_us(d, read_gb_per_s, write_gb_per_s), serial);
     }
 };
 
@@ -102,9 +121,14 @@ struct BufferedLaw {
     double serial = 0.0;
 
     double time_us(const LinearDemand& d, double read_gb_per_s) const {
-        const double plain_block = latency_us + record_us * d.records_per_row;
+        return time_us(d, read_gb_per_s, latency_us + record_us * d.records_per_row);
+    }
+
+  protected:
+    // plain_block: from first byte to end of a block that does not flush.
+    double time_us(const LinearDemand& d, double read_gb_per_s, double plain_block) const {
         const double last_block = plain_block + fold_us * d.folds;
-        const double transfer = transfer_us(d.read, read_gb_per_s) + transfer_us(d.write, write_gb_per_s);
+        const double transfer = transfer_us(d, read_gb_per_s, write_gb_per_s);
         const double occupancy =
             d.heads / heads_in_flight * (plain_block + d.flush_share * full_fold_us * d.folds);
         const double plain_share = 1.0 - d.flush_share;
@@ -115,12 +139,51 @@ struct BufferedLaw {
     }
 };
 
+// The same with several new tokens a row: each after the first lengthens every block. What tokens and records
+// do together is small beside either (a tensor-core instruction takes several tokens and records at once).
+struct VerifyBufferedLaw : BufferedLaw {
+    double token_us = 0.0;
+
+    double time_us(const LinearDemand& d, double read_gb_per_s) const {
+        return BufferedLaw::time_us(
+            d, read_gb_per_s,
+            latency_us + record_us * d.records_per_row + token_us * (d.tokens_per_row - 1.0));
+    }
+};
+
+using LinearLaw = std::variant<RecurrentLaw, VerifyStoredLaw, BufferedLaw, VerifyBufferedLaw>;
+
+// Calls use(law) with a law of the type that prices `form`; false for a form without one.
+template <class Use>
+bool with_law_of(Form form, Use&& use) {
+    switch (form) {
+        case Form::kRecurrent:
+            use(RecurrentLaw{});
+            return true;
+        case Form::kVerifyStored:
+            use(VerifyStoredLaw{});
+            return true;
+        case Form::kBuffered:
+            use(BufferedLaw{});
+            return true;
+        case Form::kVerifyBuffered:
+            use(VerifyBufferedLaw{});
+            return true;
+        case Form::kDirect:
+            return false;
+    }
+    return false;
+}
+
 // One parameter of a law: its name in fit.yaml, where it lives, and its bounds.
 template <class Law>
 struct LawParameter {
     std::string_view name;
     double Law::*member;
     BoundedParameter bounds;
+    // Whether it depends on how records keep u: a law of one record format is that of the other but for
+    // these.
+    bool of_records = false;
 };
 
 // Bounds: latencies from a tenth of a microsecond, below which no kernel ends; rates up to what no memory of
@@ -148,15 +211,37 @@ inline constexpr std::array kLawParameters<RecurrentLaw>{
 };
 
 template <>
+inline constexpr std::array kLawParameters<VerifyStoredLaw>{
+    LawParameter<VerifyStoredLaw>{"latency_us", &VerifyStoredLaw::latency_us, kLatencyBounds},
+    LawParameter<VerifyStoredLaw>{"serial", &VerifyStoredLaw::serial, kSerialBounds},
+    LawParameter<VerifyStoredLaw>{"write_gb_per_s", &VerifyStoredLaw::write_gb_per_s, kRateBounds},
+    LawParameter<VerifyStoredLaw>{"token_us", &VerifyStoredLaw::token_us, kStepBounds},
+};
+
+template <>
 inline constexpr std::array kLawParameters<BufferedLaw>{
     LawParameter<BufferedLaw>{"latency_us", &BufferedLaw::latency_us, kLatencyBounds},
-    LawParameter<BufferedLaw>{"record_us", &BufferedLaw::record_us, kStepBounds},
-    LawParameter<BufferedLaw>{"fold_us", &BufferedLaw::fold_us, kStepBounds},
-    LawParameter<BufferedLaw>{"full_fold_us", &BufferedLaw::full_fold_us, kStepBounds},
+    LawParameter<BufferedLaw>{"record_us", &BufferedLaw::record_us, kStepBounds, true},
+    LawParameter<BufferedLaw>{"fold_us", &BufferedLaw::fold_us, kStepBounds, true},
+    LawParameter<BufferedLaw>{"full_fold_us", &BufferedLaw::full_fold_us, kStepBounds, true},
     LawParameter<BufferedLaw>{"heads_in_flight", &BufferedLaw::heads_in_flight, {200.0, 1.0, 1e5}},
     LawParameter<BufferedLaw>{"write_gb_per_s", &BufferedLaw::write_gb_per_s, kRateBounds},
     LawParameter<BufferedLaw>{"turn_gb_per_s", &BufferedLaw::turn_gb_per_s, {5e3, 10.0, 1e6}},
     LawParameter<BufferedLaw>{"serial", &BufferedLaw::serial, kSerialBounds},
+};
+
+template <>
+inline constexpr std::array kLawParameters<VerifyBufferedLaw>{
+    LawParameter<VerifyBufferedLaw>{"latency_us", &VerifyBufferedLaw::latency_us, kLatencyBounds},
+    LawParameter<VerifyBufferedLaw>{"record_us", &VerifyBufferedLaw::record_us, kStepBounds, true},
+    LawParameter<VerifyBufferedLaw>{"fold_us", &VerifyBufferedLaw::fold_us, kStepBounds, true},
+    LawParameter<VerifyBufferedLaw>{"full_fold_us", &VerifyBufferedLaw::full_fold_us, kStepBounds, true},
+    LawParameter<VerifyBufferedLaw>{
+        "heads_in_flight", &VerifyBufferedLaw::heads_in_flight, {200.0, 1.0, 1e5}},
+    LawParameter<VerifyBufferedLaw>{"write_gb_per_s", &VerifyBufferedLaw::write_gb_per_s, kRateBounds},
+    LawParameter<VerifyBufferedLaw>{"turn_gb_per_s", &VerifyBufferedLaw::turn_gb_per_s, {5e3, 10.0, 1e6}},
+    LawParameter<VerifyBufferedLaw>{"serial", &VerifyBufferedLaw::serial, kSerialBounds},
+    LawParameter<VerifyBufferedLaw>{"token_us", &VerifyBufferedLaw::token_us, kStepBounds},
 };
 
 }  // namespace kvsim

@@ -18,7 +18,6 @@ namespace kvsim {
 
 namespace {
 
-constexpr std::array<std::int64_t, 5> kHeldOutBatches{24, 48, 96, 192, 384};
 constexpr std::array<std::string_view, 3> kProbes{"empty", "stream_copy", "stream_read"};
 
 std::vector<std::string_view> split(std::string_view line) {
@@ -135,7 +134,7 @@ class FileReader {
         require_above(r.v_dim, "v_dim", std::int64_t{0}, line);
         require_above(r.batch, "batch", std::int64_t{0}, line);
         require_above(r.tokens, "tokens", std::int64_t{0}, line);
-        if (r.form == Form::kBuffered || r.form == Form::kVerifyBuffered) check_ring(r, line);
+        if (r.form && has_ring(*r.form)) check_ring(r, line);
         if (r.verified != true)
             note(line, "verified", "expected true: a time without a verified output counts for nothing");
     }
@@ -188,9 +187,13 @@ Profile load_profile(const std::string& folder) {
     return profile;
 }
 
-bool held_out(const ProfileRow& row) {
-    return row.batch &&
-           std::find(kHeldOutBatches.begin(), kHeldOutBatches.end(), *row.batch) != kHeldOutBatches.end();
+HeldOut held_out_for(const ProfileRow& row) {
+    const auto among = [](const std::optional<std::int64_t>& value,
+                          std::initializer_list<std::int64_t> list) {
+        return value && std::find(list.begin(), list.end(), *value) != list.end();
+    };
+    return {among(row.batch, {24, 48, 96, 192, 384}), among(row.v_heads, {48}),
+            among(row.buffer_length, {8, 32}), among(row.tokens, {3, 6})};
 }
 
 bool usable(const ProfileRow& row) {

@@ -42,8 +42,20 @@ inline Mistake profile_mistake(const std::string& file, int line, std::string_vi
 // Reads every *.csv of `folder`. Throws ConfigError; a folder without rows is a mistake too.
 Profile load_profile(const std::string& folder);
 
-// Batches that a fit never sees: they judge it.
-bool held_out(const ProfileRow& row);
+// Why a fit never sees a row, which then judges it. Each is a value between others that are fitted, so that
+// held-out rows tell how well a law interpolates along every axis that it claims to know.
+struct HeldOut {
+    bool batch = false;   // 24, 48, 96, 192, 384
+    bool heads = false;   // 48 value heads
+    bool length = false;  // rings of 8 and of 32 records
+    bool tokens = false;  // 3 and 6 new tokens a row
+
+    bool any() const { return batch || heads || length || tokens; }
+};
+HeldOut held_out_for(const ProfileRow& row);
+inline bool held_out(const ProfileRow& row) {
+    return held_out_for(row).any();
+}
 
 // Rows that a fit or a validation uses: timed with a cold L2 (the empty kernel has no L2 state to speak of).
 bool usable(const ProfileRow& row);

@@ -45,9 +45,11 @@ struct StepCost::Impl {
         throw ConfigError(profile_mistake(fit.origin, 0, "", std::move(message)));
     }
 
-    // At the peak of the units that do the work: our linear decode kernels use the CUDA cores, in fp32.
+    // At the peak of the units that do the work: the recurrence runs on the CUDA cores, in fp32; with a ring,
+    // products of states and records are the tensor cores'.
     double compute_us(const OperatorWork& op) const {
-        return static_cast<double>(op.flops) / (op.linear ? peak_fp32_flop_per_us : peak_bf16_flop_per_us);
+        const bool cuda_cores = op.linear != nullptr && !has_ring(op.form);
+        return static_cast<double>(op.flops) / (cuda_cores ? peak_fp32_flop_per_us : peak_bf16_flop_per_us);
     }
 
     // One operator of one layer.

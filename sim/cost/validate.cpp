@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 namespace kvsim {
 
@@ -19,7 +20,8 @@ Time predict(const ProfileFit& fit, const ProfileRow& r) {
 
 std::string describe(const ProfileRow& r) {
     if (!is_linear(r)) return r.bytes ? fmt::format("{} bytes", *r.bytes) : "";
-    std::string text = fmt::format("batch {}, v_heads {}", *r.batch, *r.v_heads);
+    std::string text = fmt::format("batch {}, heads {}/{}", *r.batch, *r.k_heads, *r.v_heads);
+    if (*r.tokens > 1) text += fmt::format(", {} tokens", *r.tokens);
     if (r.buffer_length) text += fmt::format(", length {}", *r.buffer_length);
     if (r.fill) {
         text += fmt::format(", fill {}", *r.fill);
@@ -32,47 +34,83 @@ std::string describe(const ProfileRow& r) {
 
 std::string layer_of(const ProfileRow& r) {
     if (!is_linear(r)) return "";
-    return fmt::format("{} {} {} {}x{}", name(*r.family), name(*r.form), name(*r.state_dtype), *r.v_dim,
-                       *r.k_dim);
+    std::string text = fmt::format("{} {} {} {}x{}", name(*r.family), name(*r.form), name(*r.state_dtype),
+                                   *r.v_dim, *r.k_dim);
+    if (has_ring(*r.form)) text += fmt::format(", records {}", name(*r.records));
+    return text;
 }
 
-ErrorSummary summarise(const std::vector<RowError>& rows, bool held) {
+// A row's error, with what parts are made by.
+struct Judged {
+    RowError error;
+    const ProfileRow* row;
+};
+
+ErrorSummary summarise(const std::vector<const Judged*>& rows, bool held) {
     std::vector<double> errors;
-    for (const RowError& e : rows) {
-        if (e.held_out == held) errors.push_back(std::abs(e.error));
+    for (const Judged* j : rows) {
+        if (j->error.held_out == held) errors.push_back(std::abs(j->error.error));
     }
     return summarise_errors(std::move(errors));
+}
+
+// Adds a part for every value of `key`, if there are several. describe(value) is its name.
+template <class Key, class Describe>
+void add_parts(ValidationRow& row, const std::vector<const Judged*>& judged, Key key, Describe describe) {
+    std::map<decltype(key(ProfileRow{})), std::vector<const Judged*>> by_value;
+    for (const Judged* j : judged) by_value[key(*j->row)].push_back(j);
+    if (by_value.size() < 2) return;
+    for (const auto& [value, rows] : by_value)
+        row.parts.push_back({describe(value), summarise(rows, false), summarise(rows, true)});
+}
+
+ValidationRow summarise_kernel(const std::vector<Judged>& judged) {
+    std::vector<const Judged*> all;
+    for (const Judged& j : judged) all.push_back(&j);
+    const ProfileRow& first = *judged.front().row;
+    ValidationRow row;
+    row.kernel = first.kernel;
+    row.layer = layer_of(first);
+    row.fitted = summarise(all, false);
+    row.held_out = summarise(all, true);
+    if (is_linear(first)) {
+        add_parts(
+            row, all, [](const ProfileRow& r) { return r.buffer_length.value_or(0); },
+            [](std::int64_t length) { return fmt::format("length {}", length); });
+        add_parts(
+            row, all,
+            [](const ProfileRow& r) { return std::pair(r.k_heads.value_or(0), r.v_heads.value_or(0)); },
+            [](const auto& heads) { return fmt::format("heads {}/{}", heads.first, heads.second); });
+        add_parts(
+            row, all, [](const ProfileRow& r) { return r.tokens.value_or(0); },
+            [](std::int64_t tokens) { return fmt::format("tokens {}", tokens); });
+    }
+    std::stable_sort(all.begin(), all.end(), [](const Judged* a, const Judged* b) {
+        return a->error.held_out != b->error.held_out ? a->error.held_out
+                                                      : std::abs(a->error.error) > std::abs(b->error.error);
+    });
+    all.resize(std::min(all.size(), kWorstRows));
+    for (const Judged* j : all) row.worst.push_back(j->error);
+    return row;
 }
 
 }  // namespace
 
 std::vector<ValidationRow> validate(const Profile& profile, const ProfileFit& fit) {
-    std::vector<ValidationRow> table;
-    std::vector<std::vector<RowError>> errors;
+    std::vector<std::pair<std::pair<std::string, std::string>, std::vector<Judged>>> kernels;
     for (const MeasuredRow& m : profile.rows) {
         if (!usable(m.row)) continue;
-        const std::string layer = layer_of(m.row);
-        const auto found = std::find_if(table.begin(), table.end(), [&](const ValidationRow& v) {
-            return v.kernel == m.row.kernel && v.layer == layer;
-        });
-        const auto index = static_cast<std::size_t>(found - table.begin());
-        if (found == table.end()) {
-            table.push_back({m.row.kernel, layer, {}, {}, {}});
-            errors.emplace_back();
-        }
+        const std::pair key(m.row.kernel, layer_of(m.row));
+        auto found =
+            std::find_if(kernels.begin(), kernels.end(), [&](const auto& k) { return k.first == key; });
+        if (found == kernels.end()) found = kernels.insert(kernels.end(), {key, {}});
         const Time predicted = predict(fit, m.row);
-        errors[index].push_back({m.place, describe(m.row), held_out(m.row), time_from_us(*m.row.time_us),
-                                 predicted, to_us(predicted) / *m.row.time_us - 1.0});
+        found->second.push_back({{m.place, describe(m.row), held_out(m.row), time_from_us(*m.row.time_us),
+                                  predicted, to_us(predicted) / *m.row.time_us - 1.0},
+                                 &m.row});
     }
-    for (std::size_t i = 0; i < table.size(); ++i) {
-        table[i].fitted = summarise(errors[i], false);
-        table[i].held_out = summarise(errors[i], true);
-        std::stable_sort(errors[i].begin(), errors[i].end(), [](const RowError& a, const RowError& b) {
-            return a.held_out != b.held_out ? a.held_out : std::abs(a.error) > std::abs(b.error);
-        });
-        errors[i].resize(std::min(errors[i].size(), kWorstRows));
-        table[i].worst = std::move(errors[i]);
-    }
+    std::vector<ValidationRow> table;
+    for (const auto& [key, judged] : kernels) table.push_back(summarise_kernel(judged));
     return table;
 }
 

@@ -1,5 +1,4 @@
-// How well a fit predicts its profile: errors on the rows that it saw and, apart, on the batches that it
-// never saw.
+// How well a fit predicts its profile: errors on the rows that it saw and, apart, on those that it never saw.
 #pragma once
 
 #include <string>
@@ -19,18 +18,27 @@ struct RowError {
     double error = 0.0;  // predicted / measured - 1
 };
 
-struct ValidationRow {
-    std::string kernel;
-    std::string layer;  // family, state format and head of a linear kernel; empty for the memory probes
+// Errors of some of a kernel's rows.
+struct ValidationPart {
+    std::string name;  // "length 16", "heads 16/48", "tokens 5"
     ErrorSummary fitted;
     ErrorSummary held_out;
+};
+
+struct ValidationRow {
+    std::string kernel;
+    std::string layer;  // family, form, formats and head of a linear kernel; empty for the memory probes
+    ErrorSummary fitted;
+    ErrorSummary held_out;
+    // By length of the ring, by heads, by new tokens, ascending; an axis with one value has none.
+    std::vector<ValidationPart> parts;
     std::vector<RowError>
         worst;  // largest |error| first, at most kWorstRows, held-out rows before fitted ones
 };
 inline constexpr std::size_t kWorstRows = 5;
 
-// One row per kernel, in the order of the profile. Throws ConfigError when the fit lacks a kernel of the
-// profile.
+// One row per kernel and layer, in the order of the profile. Throws ConfigError when the fit lacks a kernel
+// of the profile.
 std::vector<ValidationRow> validate(const Profile& profile, const ProfileFit& fit);
 
 }  // namespace kvsim

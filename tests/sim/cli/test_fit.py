@@ -53,7 +53,8 @@ class Fit(CliTest):
 
     def test_table_without_json(self):
         text = self.kvsim("validate", "profile").stdout
-        self.assertIn("linear_buffered", text)
+        self.assertIn("gdn buffered fp32 128x128, records bf16", text)
+        self.assertIn("length 64", text)
         self.assertIn("held out", text)
 
     def test_refusals(self):

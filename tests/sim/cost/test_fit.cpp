@@ -19,6 +19,13 @@ void check_recovered(const Law& fitted, const Law& truth) {
     }
 }
 
+// The one law of a kernel.
+template <class Law>
+const Law& only_law(const LinearFit& fit) {
+    REQUIRE(fit.regimes.size() == 1);
+    return std::get<Law>(fit.regimes.front().law);
+}
+
 }  // namespace
 
 TEST_CASE("the soft maximum lies between max and sum", "[fit]") {
@@ -36,23 +43,24 @@ TEST_CASE("a fit recovers the laws that made its profile, and predicts what it n
     check_recovered(fit.copy.law, kCopyLaw);
     check_recovered(fit.read.law, kReadLaw);
     REQUIRE(fit.linear.size() == 2);
-    check_recovered(std::get<RecurrentLaw>(fit.linear[0].law), kRecurrentLaw);
-    check_recovered(std::get<BufferedLaw>(fit.linear[1].law), kBufferedLaw);
+    check_recovered(only_law<RecurrentLaw>(fit.linear[0]), kRecurrentLaw);
+    check_recovered(only_law<BufferedLaw>(fit.linear[1]), kBufferedLaw);
     for (const LinearFit& k : fit.linear) {
         // Buffered: 16 fills and 5 flushes, 10 mixed launches from batch 4 on, 12 of other rings (32 heads).
+        // All with 48 heads are held out, of those with 32 five batches.
         const bool buffered = k.form == Form::kBuffered;
-        CHECK(k.fitted.rows == (buffered ? 10 * 2 * 21 + 8 * 2 * 10 + 10 * 12 : 10 * 2));
-        CHECK(k.held_out.rows == (buffered ? 5 * 2 * 31 : 5 * 2));
+        CHECK(k.fitted.rows == (buffered ? 10 * 21 + 8 * 10 + 10 * 12 : 10));
+        CHECK(k.held_out.rows == (buffered ? 10 * 21 + 8 * 10 + 5 * 2 * 31 : 10 + 5 * 2));
         CHECK(k.fitted.worst < 1e-4);
         CHECK(k.held_out.worst < 1e-4);
         CHECK(k.batch.min == 1.0);
         CHECK(k.batch.max == 512.0);
         CHECK(k.v_heads.max == 48.0);
     }
-    CHECK(fit.linear[1].records.max == 127.0);
+    CHECK(fit.linear[1].records_per_row.max == 127.0);
 }
 
-TEST_CASE("rows of held-out batches change nothing in a fit", "[fit]") {
+TEST_CASE("held-out rows change nothing in a fit", "[fit]") {
     Profile spoilt = synthetic_profile();
     for (MeasuredRow& m : spoilt.rows) {
         if (held_out(m.row)) m.row.time_us = *m.row.time_us * 10.0;
@@ -60,10 +68,71 @@ TEST_CASE("rows of held-out batches change nothing in a fit", "[fit]") {
     const ProfileFit a = fit_profile(synthetic_profile());
     const ProfileFit b = fit_profile(spoilt);
     for (const auto& p : kLawParameters<BufferedLaw>) {
-        CHECK(std::get<BufferedLaw>(a.linear[1].law).*(p.member) ==
-              std::get<BufferedLaw>(b.linear[1].law).*(p.member));
+        CHECK(only_law<BufferedLaw>(a.linear[1]).*(p.member) ==
+              only_law<BufferedLaw>(b.linear[1]).*(p.member));
     }
     CHECK(b.linear[1].held_out.median == Approx(0.9).epsilon(1e-3));
+}
+
+TEST_CASE("every form and format is fitted with the law that made it", "[fit]") {
+    const ProfileFit fit = fit_profile(synthetic_profile_of_all());
+    REQUIRE(fit.linear.size() == 6);
+    check_recovered(only_law<VerifyStoredLaw>(fit.linear_fit(gdn(32), Form::kVerifyStored)),
+                    kVerifyStoredLaw);
+    check_recovered(only_law<VerifyBufferedLaw>(fit.linear_fit(gdn(32), Form::kVerifyBuffered)),
+                    kVerifyBufferedLaw);
+    LinearShape split = gdn(32);
+    split.state = StateFormat::kSplit;
+    check_recovered(only_law<BufferedLaw>(fit.linear_fit(split, Form::kBuffered)), kBufferedLaw);
+    for (const LinearFit& k : fit.linear) {
+        INFO(k.kernel << " " << name(k.state) << " " << name(k.records));
+        CHECK(k.fitted.worst < 1e-4);
+        CHECK(k.held_out.worst < 1e-4);
+    }
+}
+
+TEST_CASE("a few rows of another record format borrow all that does not depend on records", "[fit]") {
+    const ProfileFit fit = fit_profile(synthetic_profile_of_all());
+    LinearShape wide = gdn(32);
+    wide.records = RecordFormat::kFp32U;
+    const LinearFit& k = fit.linear_fit(wide, Form::kVerifyBuffered);
+    CHECK(k.borrowed);
+    CHECK(k.fitted.rows == 6);  // of nine parameters
+    const auto& law = only_law<VerifyBufferedLaw>(k);
+    check_recovered(law, std::get<VerifyBufferedLaw>(true_law(Form::kVerifyBuffered, RecordFormat::kFp32U)));
+    const auto& lender = only_law<VerifyBufferedLaw>(fit.linear_fit(gdn(32), Form::kVerifyBuffered));
+    CHECK(law.heads_in_flight == lender.heads_in_flight);
+    CHECK_FALSE(fit.linear_fit(gdn(32), Form::kVerifyBuffered).borrowed);
+}
+
+TEST_CASE("two kernels behind one form are two laws, joined where the launcher changes over", "[fit]") {
+    // From 48 rows of 2 MiB on (32 heads) the launches take what another kernel would.
+    BufferedLaw large = kBufferedLaw;
+    large.latency_us = 6.0;
+    large.heads_in_flight = 400.0;
+    Profile profile = synthetic_profile();
+    for (MeasuredRow& m : profile.rows) {
+        if (m.row.form != Form::kBuffered) continue;
+        const LinearLaunch l = launch_of(m.row);
+        const LinearDemand d = linear_demand(l, linear_traffic(l.shape, l.form, l.work));
+        if (d.rows * d.row_state >= 48.0 * 2097152.0)
+            m.row.time_us = kNodeUs + large.time_us(d, kReadLaw.gb_per_s);
+    }
+    const LinearFit fit = fit_profile(profile).linear_fit(gdn(32), Form::kBuffered);
+    REQUIRE(fit.regimes.size() == 2);
+    CHECK(fit.regimes[0].max_state_bytes > 32 * 2097152.0);
+    CHECK(fit.regimes[0].max_state_bytes < 64 * 2097152.0);
+    check_recovered(std::get<BufferedLaw>(fit.regimes[0].law), kBufferedLaw);
+    check_recovered(std::get<BufferedLaw>(fit.regimes[1].law), large);
+}
+
+TEST_CASE("held-out rows lie on every axis", "[fit]") {
+    const auto reason = [](std::int64_t batch, int v_heads, std::int64_t capacity, std::int64_t tokens) {
+        return held_out_for(measured({gdn(v_heads), Form::kVerifyBuffered, batch, 0, 0, tokens, capacity}));
+    };
+    CHECK_FALSE(reason(64, 32, 16, 5).any());
+    CHECK((reason(96, 32, 16, 5).batch && reason(64, 48, 16, 5).heads));
+    CHECK((reason(64, 32, 32, 5).length && reason(64, 32, 16, 6).tokens));
 }
 
 TEST_CASE("warm rows are no part of a fit", "[fit]") {
@@ -107,14 +176,36 @@ TEST_CASE("a predicted launch costs what the law says", "[fit]") {
     CHECK(fit.copy.bandwidth(Bytes(4'231'000)).value() == Approx(4'231'000 / 2.4189e-6).epsilon(1e-3));
 }
 
+TEST_CASE("a predicted verify costs what the law says", "[fit]") {
+    const ProfileFit fit = fit_profile(synthetic_profile_of_all());
+    // Stored states, 8 rows of five tokens: reads 8 x (2 MiB + 5 x 16,512) B at 4386 GB/s, 3.976 us; writes 8
+    // x 5 x (2 MiB + 8,192) B at 3300 GB/s, 25.519 us. Block 2.8 + 4 x 0.4 = 4.4, serial 0.7: (33.895 +
+    // sqrt(25.095^2 + 2.8 x 4.4 x 29.495)) / 2 = 32.709.
+    const TimedSource stored = fit.linear_time({gdn(32), Form::kVerifyStored, {8, 40, 0, 0}});
+    CHECK(to_us(stored.time) == Approx(32.709 + 0.53).epsilon(1e-3));
+    // Ring, 8 rows of five tokens and 4 records: reads 8 x (2 MiB + 4 x 12,416 + 5 x 16,512) B, 4.067 us;
+    // writes 40 x (12,416 + 8,192) B at 3100 GB/s, 0.266 us. Block 2.5 + 4 x 0.06 + 4 x 0.3 = 3.94; occupancy
+    // 256 / 250 x 3.94 = 4.035; (8.368 + sqrt(0.298^2 + 0.2 x 4.035 x 4.333)) / 2 = 5.130.
+    const TimedSource ring = fit.linear_time({gdn(32), Form::kVerifyBuffered, {8, 40, 32, 0}});
+    CHECK(to_us(ring.time) == Approx(3.94 + 5.130 + 0.53).epsilon(1e-3));
+    CHECK(ring.source == Source::kFitted);
+    CHECK(fit.linear_time({gdn(32), Form::kVerifyBuffered, {8, 80, 32, 0}}).source == Source::kExtrapolated);
+}
+
 TEST_CASE("a form or layer that was not measured is refused with the profile's name", "[fit]") {
     const ProfileFit fit = fit_profile(synthetic_profile());
     const LinearWork work{1, 5, 0, 0};
     CHECK_THROWS_WITH(fit.linear_time({gdn(32), Form::kVerifyStored, work}),
-                      ContainsSubstring("synthetic") && ContainsSubstring("verify_stored"));
+                      ContainsSubstring("synthetic") && ContainsSubstring("linear_verify_stored rows") &&
+                          ContainsSubstring("only\n    family gdn, form recurrent, state fp32"));
     LinearShape bf16 = gdn(32);
     bf16.state = StateFormat::kBf16;
     CHECK_THROWS_WITH(fit.linear_time({bf16, Form::kRecurrent, work}), ContainsSubstring("bf16"));
+    LinearShape wide = gdn(32);
+    wide.records = RecordFormat::kFp32U;
+    CHECK_THROWS_WITH(fit.linear_time({wide, Form::kBuffered, {1, 1, 0, 0}}),
+                      ContainsSubstring("records fp32_u"));
+    CHECK_NOTHROW(fit.linear_time({wide, Form::kRecurrent, {1, 1, 0, 0}}));  // has no records
 }
 
 TEST_CASE("profiles that cannot be fitted are refused", "[fit]") {
@@ -129,8 +220,8 @@ TEST_CASE("profiles that cannot be fitted are refused", "[fit]") {
     std::erase_if(few.rows, [](const MeasuredRow& m) { return m.row.fill.value_or(0) > 1; });
     CHECK_THROWS_WITH(fit_profile(few), ContainsSubstring("rows to fit"));
 
-    Profile verify = synthetic_profile();
-    verify.rows.push_back({linear_row(Form::kRecurrent, 32, 1, 0, 0), {}});
-    verify.rows.back().row.form = Form::kVerifyStored;
-    CHECK_THROWS_WITH(fit_profile(verify), ContainsSubstring("no law for form verify_stored"));
+    Profile direct = synthetic_profile();
+    direct.rows.push_back({linear_row(Form::kRecurrent, 32, 1, 0, 0), {}});
+    direct.rows.back().row.form = Form::kDirect;
+    CHECK_THROWS_WITH(fit_profile(direct), ContainsSubstring("no law for form direct"));
 }

@@ -28,7 +28,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }  // namespace
 
 TEST_CASE("a fit reads back as what was written, to the last bit", "[fit_io]") {
-    const ProfileFit fit = fit_profile(synthetic_profile());
+    const ProfileFit fit = fit_profile(synthetic_profile_of_all());
     const std::string text = to_yaml(fit);
     const std::string folder = write_fit("round_trip", text);
     const ProfileFit back = load_fit(folder);
@@ -37,11 +37,29 @@ TEST_CASE("a fit reads back as what was written, to the last bit", "[fit_io]") {
     const LinearWork work{77, 77, 500, 3, 3 * 16};
     CHECK(back.linear_time({gdn(32), Form::kBuffered, work}).time ==
           fit.linear_time({gdn(32), Form::kBuffered, work}).time);
+    const LinearWork verify{77, 385, 500, 3, 3 * 11};
+    CHECK(back.linear_time({gdn(32), Form::kVerifyBuffered, verify}).time ==
+          fit.linear_time({gdn(32), Form::kVerifyBuffered, verify}).time);
     CHECK(back.copy.law.gb_per_s == fit.copy.law.gb_per_s);
 }
 
+TEST_CASE("regimes read back in order, and out of order are refused", "[fit_io]") {
+    ProfileFit fit = fit_profile(synthetic_profile());
+    std::vector<LinearRegime>& regimes = fit.linear.front().regimes;
+    regimes.insert(regimes.begin(), 2, regimes.front());
+    regimes[0].max_state_bytes = 1e6;
+    regimes[1].max_state_bytes = 2e6;
+    const std::string text = to_yaml(fit);
+    const ProfileFit back = load_fit(write_fit("regimes", text));
+    CHECK(to_yaml(back) == text);
+    CHECK(back.linear.front().regimes.size() == 3);
+    CHECK_THROWS_WITH(
+        load_fit(write_fit("order", replaced(text, "max_state_bytes: 2", "max_state_bytes: 0.2"))),
+        ContainsSubstring("max_state_bytes"));
+}
+
 TEST_CASE("a damaged fit is refused with its place", "[fit_io]") {
-    const std::string text = to_yaml(fit_profile(synthetic_profile()));
+    const std::string text = to_yaml(fit_profile(synthetic_profile_of_all()));
     const auto load = [&](const char* name, const std::string& from, const std::string& to) {
         return load_fit(write_fit(name, replaced(text, from, to)));
     };

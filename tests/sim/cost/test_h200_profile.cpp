@@ -1,4 +1,4 @@
-// The committed profile of the H200: read, fitted, judged on the batches that the fit never saw.
+// The committed profile of the H200: read, fitted, judged on rows that the fit never saw.
 #include "sim/cost/validate.hpp"
 #include "tests/support/catch.hpp"
 

@@ -157,7 +157,7 @@ TEST_CASE("an absent folder is a mistake with its name", "[profile]") {
     CHECK_THROWS_WITH(load_profile("no/such/folder"), ContainsSubstring("no/such/folder"));
 }
 
-TEST_CASE("five batches are held out, and nothing else", "[profile]") {
+TEST_CASE("of decode rows with 32 heads, five batches are held out and nothing else", "[profile]") {
     for (const std::int64_t b : testing::kHeldOutBatches)
         CHECK(held_out(linear_row(Form::kRecurrent, 32, b, 0, 0)));
     for (const std::int64_t b : kFittedBatches)

@@ -283,6 +283,28 @@ TEST_CASE("a profile that claims the impossible is refused by name", "[step_cost
                           ContainsSubstring("impossible"));
 }
 
+TEST_CASE("verification is priced from its own kernels, and buys what it buffers", "[step_cost]") {
+    const ModelSpec model = qwen35_35b_a3b();
+    const ProfileFit fit = fit_profile(synthetic_profile_of_all());
+    const StepCost cost(model, h200(), fit, StateFormat::kFp32);
+    // 64 rows of five tokens; with a ring of 4 records each.
+    const LinearWork stored{64, 320, 0, 0}, ring{64, 320, 64 * 4, 0};
+    StepShape shape;
+    shape.decode = {64, 64'000, 1000};
+    shape.logit_rows = 320;
+    StepShape buffered = shape;
+    shape[Form::kVerifyStored] = stored;
+    buffered[Form::kVerifyBuffered] = ring;
+    const StepPrice a = cost.price(shape), b = cost.price(buffered);
+    const LinearShape layer = gdn(32);
+    CHECK(a.linear_time == fit.linear_time({layer, Form::kVerifyStored, stored}).time * 30);
+    CHECK(b.linear_time == fit.linear_time({layer, Form::kVerifyBuffered, ring}).time * 30);
+    CHECK(owned(a.bytes, Owner::kStateWrite) == 30LL * 320 * 2'097'152);
+    CHECK(owned(b.bytes, Owner::kStateWrite) == 0);
+    CHECK(owned(b.bytes, Owner::kBufferWrite) == 30LL * 320 * 12'416);
+    CHECK(b.time < a.time);
+}
+
 TEST_CASE("forms and formats that were not measured are refused", "[step_cost]") {
     CHECK_THROWS_WITH(step_cost(qwen35_4b()).price(decode(Form::kVerifyStored, 4, 10)),
                       ContainsSubstring("verify_stored"));

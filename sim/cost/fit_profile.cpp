@@ -1,0 +1,322 @@
+// fit_profile: laws from measured rows.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <span>
+
+#include "sim/base/error.hpp"
+#include "sim/base/percentile.hpp"
+#include "sim/cost/fit.hpp"
+
+namespace kvsim {
+
+namespace {
+
+// A fit of its own asks for so many rows per parameter, and so does each side of a split.
+constexpr std::size_t kRowsPerParameter = 2;
+// One law is enough while the root mean square of log(predicted / measured) is below the first number; two
+// are worth their parameters if they bring it below the second times what one law leaves.
+constexpr double kGoodResidual = 0.02;
+constexpr double kSplitGain = 0.75;
+
+using Rows = std::vector<const MeasuredRow*>;
+
+[[noreturn]] void refuse(const Profile& profile, std::string message) {
+    throw ConfigError(profile_mistake(profile.folder, 0, "", std::move(message)));
+}
+
+Rows rows_of(const Profile& profile, std::string_view kernel) {
+    Rows rows;
+    for (const MeasuredRow& m : profile.rows) {
+        if (m.row.kernel == kernel && usable(m.row)) rows.push_back(&m);
+    }
+    if (rows.empty()) refuse(profile, fmt::format("expected cold rows of kernel {}, got none", kernel));
+    return rows;
+}
+
+template <class Law>
+void require_rows(const Profile& profile, std::string_view what, std::size_t rows) {
+    constexpr std::size_t needed = kLawParameters<Law>.size();
+    if (rows < needed)
+        refuse(profile, fmt::format("{}: expected at least {} rows to fit, got {}", what, needed, rows));
+}
+
+// Six significant digits, a thousand times finer than a fit is: fit.yaml can be read, and is the same on
+// machines whose logarithms differ in the last bit.
+double six_digits(double x) {
+    return std::strtod(fmt::format("{:.6g}", x).c_str(), nullptr);
+}
+
+template <class Law>
+using Bounds = std::array<BoundedParameter, kLawParameters<Law>.size()>;
+
+template <class Law>
+Bounds<Law> default_bounds() {
+    Bounds<Law> bounds;
+    for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] = kLawParameters<Law>[i].bounds;
+    return bounds;
+}
+
+// As default_bounds(), but starting at `law`; all but the parameters of records stay there if `pinned`.
+template <class Law>
+Bounds<Law> bounds_around(const Law& law, bool pinned) {
+    Bounds<Law> bounds = default_bounds<Law>();
+    for (std::size_t i = 0; i < bounds.size(); ++i) {
+        const auto& p = kLawParameters<Law>[i];
+        bounds[i].initial = law.*(p.member);
+        if (pinned && !p.of_records) bounds[i].min = bounds[i].max = bounds[i].initial;
+    }
+    return bounds;
+}
+
+// Least squares of the logarithm of the ratio of times. predict(law, i) is the time of measurement i.
+template <class Law, class Predict>
+Law fit_law(const Bounds<Law>& bounds, std::span<const double> measured_us, Predict predict) {
+    constexpr auto& table = kLawParameters<Law>;
+    const auto to_law = [](std::span<const double> p) {
+        Law law;
+        for (std::size_t i = 0; i < table.size(); ++i) law.*(table[i].member) = p[i];
+        return law;
+    };
+    Law law =
+        to_law(least_squares(bounds, measured_us.size(), [&](std::span<const double> p, std::span<double> r) {
+            const Law trial = to_law(p);
+            for (std::size_t i = 0; i < r.size(); ++i) r[i] = std::log(predict(trial, i) / measured_us[i]);
+        }));
+    for (const auto& p : table) law.*(p.member) = six_digits(law.*(p.member));
+    return law;
+}
+
+StreamFit fit_stream(const Profile& profile, std::string_view kernel, double node_us) {
+    const Rows rows = rows_of(profile, kernel);
+    require_rows<StreamLaw>(profile, fmt::format("kernel {}", kernel), rows.size());
+    std::vector<double> measured, bytes;
+    StreamFit fit;
+    for (const MeasuredRow* m : rows) {
+        measured.push_back(*m->row.time_us);
+        bytes.push_back(static_cast<double>(*m->row.bytes));
+        fit.bytes.include(bytes.back());
+    }
+    const auto predict = [&](const StreamLaw& law, std::size_t i) { return node_us + law.time_us(bytes[i]); };
+    fit.law = fit_law<StreamLaw>(default_bounds<StreamLaw>(), measured, predict);
+    std::vector<double> errors;
+    for (std::size_t i = 0; i < rows.size(); ++i)
+        errors.push_back(std::abs(predict(fit.law, i) / measured[i] - 1.0));
+    fit.fitted = summarise_errors(std::move(errors));
+    return fit;
+}
+
+// A measured launch.
+struct Sample {
+    LinearDemand demand;
+    double us = 0.0;
+
+    double state_bytes() const { return demand.rows * demand.row_state; }
+};
+
+// What all kernels of a device share.
+struct Roof {
+    double node_us = 0.0;
+    double read_gb_per_s = 0.0;
+
+    template <class Law>
+    double time_us(const Law& law, const Sample& s) const {
+        return node_us + law.time_us(s.demand, read_gb_per_s);
+    }
+};
+
+template <class Law>
+Law fit_samples(std::span<const Sample> samples, const Roof& roof, const Bounds<Law>& bounds) {
+    std::vector<double> measured;
+    for (const Sample& s : samples) measured.push_back(s.us);
+    return fit_law<Law>(bounds, measured,
+                        [&](const Law& law, std::size_t i) { return roof.time_us(law, samples[i]); });
+}
+
+// Sum of squares of what fit_law makes least.
+template <class Law>
+double squares(std::span<const Sample> samples, const Roof& roof, const Law& law) {
+    double sum = 0.0;
+    for (const Sample& s : samples) sum += std::pow(std::log(roof.time_us(law, s) / s.us), 2);
+    return sum;
+}
+
+// One law, or two with the boundary that leaves the least, if that is much less. Sorts the samples.
+template <class Law>
+std::vector<LinearRegime> fit_regimes(std::vector<Sample>& samples, const Roof& roof) {
+    std::stable_sort(samples.begin(), samples.end(),
+                     [](const Sample& a, const Sample& b) { return a.state_bytes() < b.state_bytes(); });
+    const std::span<const Sample> all(samples);
+    const Law one = fit_samples<Law>(all, roof, default_bounds<Law>());
+    const double of_one = squares(all, roof, one);
+    std::vector<LinearRegime> regimes{{.law = one}};
+    const auto rows = static_cast<double>(all.size());
+    if (std::sqrt(of_one / rows) < kGoodResidual) return regimes;
+    double least = kSplitGain * kSplitGain * of_one;
+    const std::size_t side = kRowsPerParameter * kLawParameters<Law>.size();
+    const Bounds<Law> near_one = bounds_around(one, false);
+    for (std::size_t i = side; i + side <= all.size(); ++i) {
+        const double below = all[i - 1].state_bytes(), above = all[i].state_bytes();
+        if (below == above) continue;
+        const Law small = fit_samples<Law>(all.first(i), roof, near_one);
+        const Law large = fit_samples<Law>(all.subspan(i), roof, near_one);
+        const double of_two = squares(all.first(i), roof, small) + squares(all.subspan(i), roof, large);
+        if (of_two >= least) continue;
+        least = of_two;
+        regimes = {{std::round(std::sqrt(below * above)), small}, {.law = large}};
+    }
+    return regimes;
+}
+
+// Rows of one kernel, by what a fit needs to be exact about.
+struct Group {
+    LinearFit fit;  // its key
+    Rows rows;
+
+    std::vector<Sample> samples() const {  // that a fit sees
+        std::vector<Sample> samples;
+        for (const MeasuredRow* m : rows) {
+            if (!held_out(m->row)) samples.push_back(sample(*m));
+        }
+        return samples;
+    }
+    static Sample sample(const MeasuredRow& m) {
+        const LinearLaunch l = launch_of(m.row);
+        return {linear_demand(l, linear_traffic(l.shape, l.form, l.work)), *m.row.time_us};
+    }
+};
+
+std::vector<Group> linear_groups(const Profile& profile) {
+    std::vector<Group> groups;
+    for (const MeasuredRow& m : profile.rows) {
+        const ProfileRow& r = m.row;
+        if (!is_linear(r) || !usable(r)) continue;
+        const LinearShape shape = launch_of(r).shape;
+        auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
+            return g.fit.kernel == r.kernel && g.fit.matches(shape, *r.form);
+        });
+        if (group == groups.end()) {
+            LinearFit key;
+            key.kernel = r.kernel;
+            key.form = *r.form;
+            key.family = shape.family;
+            key.state = shape.state;
+            key.records = shape.records;
+            key.k_dim = shape.k_dim;
+            key.v_dim = shape.v_dim;
+            group = groups.insert(groups.end(), Group{std::move(key), {}});
+        }
+        group->rows.push_back(&m);
+    }
+    return groups;
+}
+
+// The kernel that differs in the record format alone and has a law of its own.
+const LinearFit* other_records(const std::vector<Group>& groups, const LinearFit& fit) {
+    if (!has_ring(fit.form)) return nullptr;
+    for (const Group& g : groups) {
+        const LinearFit& other = g.fit;
+        if (other.form == fit.form && other.family == fit.family && other.state == fit.state &&
+            other.k_dim == fit.k_dim && other.v_dim == fit.v_dim && other.records != fit.records &&
+            !other.regimes.empty() && !other.borrowed)
+            return &other;
+    }
+    return nullptr;
+}
+
+// The laws of `other`; what depends on records is fitted to the samples of each regime that has enough.
+template <class Law>
+std::vector<LinearRegime> borrow_regimes(const LinearFit& other, const std::vector<Sample>& samples,
+                                         const Roof& roof) {
+    constexpr auto kOfRecords = static_cast<std::size_t>(std::count_if(
+        kLawParameters<Law>.begin(), kLawParameters<Law>.end(), [](const auto& p) { return p.of_records; }));
+    std::vector<LinearRegime> regimes = other.regimes;
+    double above = 0.0;
+    for (LinearRegime& regime : regimes) {
+        std::vector<Sample> inside;
+        for (const Sample& s : samples) {
+            if (s.state_bytes() > above && s.state_bytes() <= regime.max_state_bytes) inside.push_back(s);
+        }
+        if (inside.size() >= kOfRecords)
+            regime.law = fit_samples<Law>(inside, roof, bounds_around(std::get<Law>(regime.law), true));
+        above = regime.max_state_bytes;
+    }
+    return regimes;
+}
+
+// Range and errors of a group whose laws are known.
+void judge(Group& group, const Roof& roof) {
+    LinearFit& fit = group.fit;
+    std::vector<double> fitted, held;
+    for (const MeasuredRow* m : group.rows) {
+        const LinearLaunch l = launch_of(m->row);
+        const LinearTraffic traffic = linear_traffic(l.shape, l.form, l.work);
+        const LinearDemand demand = linear_demand(l, traffic);
+        fit.k_heads.include(l.shape.k_heads);
+        fit.v_heads.include(l.shape.v_heads);
+        fit.batch.include(demand.rows);
+        fit.tokens.include(demand.tokens_per_row);
+        fit.records_per_row.include(demand.records_per_row);
+        fit.bytes.include(static_cast<double>(traffic.total()));
+        const double error =
+            std::abs((roof.node_us + fit.time_us(demand, roof.read_gb_per_s)) / *m->row.time_us - 1.0);
+        (held_out(m->row) ? held : fitted).push_back(error);
+    }
+    fit.fitted = summarise_errors(std::move(fitted));
+    fit.held_out = summarise_errors(std::move(held));
+}
+
+// Every group's laws: first of those with rows for laws of their own, then of those that borrow.
+void fit_linear(const Profile& profile, std::vector<Group>& groups, const Roof& roof) {
+    for (const bool borrowing : {false, true}) {
+        for (Group& group : groups) {
+            LinearFit& fit = group.fit;
+            const bool known = with_law_of(fit.form, [&]<class Law>(Law) {
+                if (!fit.regimes.empty()) return;
+                std::vector<Sample> samples = group.samples();
+                const bool enough = samples.size() >= kRowsPerParameter * kLawParameters<Law>.size();
+                const LinearFit* other = other_records(groups, fit);
+                if (enough || (borrowing && other == nullptr)) {
+                    require_rows<Law>(profile,
+                                      fmt::format("kernel {} with state {}", fit.kernel, name(fit.state)),
+                                      samples.size());
+                    fit.regimes = fit_regimes<Law>(samples, roof);
+                } else if (borrowing) {
+                    fit.borrowed = true;
+                    fit.regimes = borrow_regimes<Law>(*other, samples, roof);
+                }
+            });
+            if (!known)
+                refuse(profile, fmt::format("kernel {}: no law for form {}", fit.kernel, name(fit.form)));
+        }
+    }
+}
+
+}  // namespace
+
+ProfileFit fit_profile(const Profile& profile) {
+    ProfileFit fit;
+    fit.origin = profile.folder;
+    std::vector<double> empty;
+    for (const MeasuredRow* m : rows_of(profile, "empty")) empty.push_back(*m->row.time_us);
+    std::sort(empty.begin(), empty.end());
+    fit.empty_node =
+        time_from_us(percentile(static_cast<std::int64_t>(empty.size()), 0.5,
+                                [&](std::int64_t i) { return empty[static_cast<std::size_t>(i)]; }));
+    const double node_us = to_us(fit.empty_node);
+    fit.copy = fit_stream(profile, "stream_copy", node_us);
+    fit.read = fit_stream(profile, "stream_read", node_us);
+    const Roof roof{node_us, fit.read.law.gb_per_s};
+    std::vector<Group> groups = linear_groups(profile);
+    fit_linear(profile, groups, roof);
+    for (Group& group : groups) {
+        judge(group, roof);
+        fit.linear.push_back(std::move(group.fit));
+    }
+    return fit;
+}
+
+}  // namespace kvsim

@@ -1,0 +1,73 @@
+// An operator of a step: a node of the layer graph, with all that prices it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "sim/base/units.hpp"
+#include "sim/cost/step_shape.hpp"
+#include "sim/cost/tables/works.hpp"
+
+namespace kvsim {
+
+enum class Stream : std::uint8_t { kMain, kSecond };
+
+// ---- what prices an operator ----
+
+struct ElementWise {};  // its bytes
+
+struct LinearDecode {  // a decode or verify kernel of linear attention
+    LinearShape shape;
+    Form form = Form::kRecurrent;
+    LinearWork work;
+};
+
+struct Roofline {  // its bytes, FLOPs and launches, where there is no table
+    MatrixFormat format = MatrixFormat::kBf16;
+};
+
+struct AllReduce {
+    Bytes message;
+    int ranks = 1;
+};
+
+struct ConvUpdate : ConvWork {};
+struct ConvPrefill : ConvWork {};
+
+using Pricing = std::variant<ElementWise, GemmWork, MoeWork, AttentionDecodeWork, AttentionPrefillWork, LinearDecode,
+                             LinearPrefillWork, ConvUpdate, ConvPrefill, Roofline, AllReduce>;
+
+// Estimates of one family err together, those of different ones do not.
+enum class CostFamily : std::uint8_t { kGemm, kMoe, kAttention, kLinear, kPrefill, kConv, kElementWise, kAllReduce, kHost };
+inline constexpr int kCostFamilyCount = 9;
+inline constexpr std::array<std::string_view, kCostFamilyCount> kCostFamilyNames{
+    "gemm", "moe", "attention", "linear", "prefill", "conv", "element_wise", "all_reduce", "host"};
+
+// ---- the node ----
+
+struct Operator {
+    std::string_view name;
+    Stream stream = Stream::kMain;
+    std::int64_t launches = 1;  // nodes of the CUDA graph
+    ByteLedger bytes{};
+    std::int64_t flops = 0;
+    Pricing pricing;
+    std::vector<std::size_t> after;  // operators of the same layer, by index, that must have ended
+
+    Operator& own(Owner owner, std::int64_t n) {
+        bytes[static_cast<std::size_t>(owner)] += Bytes(n);
+        return *this;
+    }
+    std::int64_t total_bytes() const {
+        std::int64_t sum = 0;
+        for (const Bytes b : bytes) sum += b.value();
+        return sum;
+    }
+};
+
+// Operators of one layer (or of an end of the step), each after those that it waits for.
+using OperatorList = std::vector<Operator>;
+
+}  // namespace kvsim
