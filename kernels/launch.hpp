@@ -12,46 +12,80 @@
 
 namespace kvsim {
 
-// Decode step of a linear-attention layer. The input contract is that of SGLang's packed decode (sglang
-// 20627): q, k, v after the convolution, raw gates; l2norm of q and k, the scale k_dim^-1/2, the decay gate
-// exp(-exp(A_log) softplus(a + dt_bias)) and sigmoid(b) are computed inside, in fp32 throughout.
-struct LinearDecodeParams {
-    LinearShape shape;  // gdn, k_dim = v_dim = 128, v_heads a multiple of k_heads
+// One step of a linear-attention layer, for one new token a row (decode) or several (verification of drafts).
+// The input contract is that of SGLang's packed decode (sglang 20627): q, k, v after the convolution, raw
+// gates; l2norm of q and k, the scale k_dim^-1/2, the decay gate exp(-exp(A_log) softplus(a + dt_bias)) and
+// sigmoid(b) are computed inside. Sums are fp32.
+struct LinearParams {
+    LinearShape shape;  // gdn, k_dim = v_dim = 128, v_heads a multiple of k_heads; state fp32, bf16 or split
     int batch = 0;      // rows of this launch
     int slots = 0;      // requests that the pools below hold, at least batch
+    int tokens = 1;     // T, new tokens of every row: 1 for decode, 1..kMaxTokens for verification
 
-    // qkv, state, ring_k and ring_u are 16-byte aligned.
+    // qkv, states, ring_k, ring_u and token_states are 16-byte aligned, a, b and out 4-byte aligned.
 
-    const __nv_bfloat16* qkv = nullptr;  // [batch, 2 k_heads k_dim + v_heads v_dim], packed q|k|v
-    const __nv_bfloat16* a = nullptr;    // [batch, v_heads]
-    const __nv_bfloat16* b = nullptr;    // [batch, v_heads]
+    const __nv_bfloat16* qkv = nullptr;  // [batch, T, 2 k_heads k_dim + v_heads v_dim], packed q|k|v
+    const __nv_bfloat16* a = nullptr;    // [batch, T, v_heads]
+    const __nv_bfloat16* b = nullptr;    // [batch, T, v_heads]
     const float* a_log = nullptr;        // [v_heads]
     const float* dt_bias = nullptr;      // [v_heads]
     const std::int32_t* slot =
-        nullptr;                   // [batch], distinct; a negative slot is a padding row: its output is zero
-    float* state = nullptr;        // [slots, v_heads, v_dim, k_dim]
-    __nv_bfloat16* out = nullptr;  // [batch, v_heads, v_dim]
+        nullptr;                // [batch], distinct; a negative slot is a padding row: its outputs are zero
+    void* state = nullptr;      // [slots, v_heads, v_dim, k_dim]; of the split format the high plane
+    void* state_low = nullptr;  // split format: the low plane, same shape
+    __nv_bfloat16* out = nullptr;  // [batch, T, v_heads, v_dim]
 
-    // Buffered form only. The record of a token is its normalised key, its u and the sum of log gates since
-    // the last flush. A row reads `fill` records, appends its own at index `fill` and, when its flag is set,
-    // folds all fill + 1 of them into the state (the caller's next fill is then 0, else fill + 1).
-    int ring_capacity = 0;                // C, 1..kMaxRingCapacity; 0 <= fill < C
+    // Buffered forms. The record of a token is its key as it came in, u divided by that key's norm (so that
+    // the product of the two is u k^T), and the sum of log gates since the last flush. Record j of a row lies
+    // at (start + j) mod C, ordered inside by ring_key_position and ring_u_position.
+    int ring_capacity = 0;                // C, 1..kMaxRingCapacity; 0 <= start < C; fill + T <= C
     __nv_bfloat16* ring_k = nullptr;      // [slots, k_heads, C, k_dim]
-    __nv_bfloat16* ring_u = nullptr;      // [slots, v_heads, C, v_dim]
+    void* ring_u = nullptr;               // [slots, v_heads, C, v_dim], bf16 or fp32 (shape.records)
     float* ring_gate = nullptr;           // [slots, v_heads, C]
+    const std::int32_t* start = nullptr;  // [batch]
     const std::int32_t* fill = nullptr;   // [batch]
     const std::uint8_t* flush = nullptr;  // [batch], 0 or 1; the scheduler decides, at any fill
+
+    // Verification with stored states.
+    void* token_states = nullptr;  // [batch, T, v_heads, v_dim, k_dim], the state after each token
 };
 
 inline constexpr int kMaxRingCapacity = 128;  // what the tests cover
+inline constexpr int kMaxTokens = 9;
 
-// Reads and writes the state at every token: the baseline of serving engines.
-// Returns cudaErrorInvalidValue for a shape outside the contract.
-cudaError_t launch_linear_recurrent(const LinearDecodeParams& params, cudaStream_t stream);
+// Where column c of the key at ring index `at` lies in it: the order in which tensor cores take their
+// operands when a thread holds eight neighbouring columns of a state row, in pieces of 16 bytes that are
+// swizzled by the index, so that a run of records copied as it is falls into distinct banks of shared memory.
+constexpr int ring_key_position(int c, int at) {
+    const int position = c / 32 * 32 + c % 8 / 2 * 8 + c % 32 / 8 * 2 + c % 2;
+    return ((position / 8) ^ (at % 8)) * 8 + position % 8;
+}
+// Where row r of u lies: swizzled likewise.
+constexpr int ring_u_position(RecordFormat format, int r, int at) {
+    const int piece = format == RecordFormat::kFp32U ? 4 : 8;
+    return ((r / piece) ^ (at % 8)) * piece + r % piece;
+}
 
-// KVBuffer decode (arXiv 2605.19049, section 3): reads the state, writes one record, flushes the rows whose
-// flag is set.
-cudaError_t launch_linear_buffered(const LinearDecodeParams& params, cudaStream_t stream);
+// All return cudaErrorInvalidValue for a shape or pointer outside the contract. Before compute
+// capability 9.0, buffered forms return cudaErrorNotSupported, but for decode with fp32 states, bf16 records
+// and C <= 32.
+
+// Decode that reads and writes the state at every token: the baseline of serving engines.
+cudaError_t launch_linear_recurrent(const LinearParams& params, cudaStream_t stream);
+
+// KVBuffer decode (arXiv 2605.19049, section 3): reads the state, appends one record; a row whose flag is set
+// folds its fill + 1 records into the state (the caller's next fill is then 0, else fill + 1).
+cudaError_t launch_linear_buffered(const LinearParams& params, cudaStream_t stream);
+
+// Verification with stored states, the baseline of speculative decoding: reads the state, leaves it as it is
+// and writes the state after each token. Takes no split states.
+cudaError_t launch_linear_verify_stored(const LinearParams& params, cudaStream_t stream);
+
+// Verification with KVBuffer (section 4): reads the state and the records, appends T records. Accepting a of
+// the T tokens is a matter of the caller's cursor: fill + a. A row whose flag is set folds the fill records
+// that it came with into the state; its new records count from there, so that start moves on by fill and fill
+// becomes a.
+cudaError_t launch_linear_verify_buffered(const LinearParams& params, cudaStream_t stream);
 
 // Memory probes, for the roof. Sizes are multiples of 16 bytes.
 struct StreamProbeParams {

@@ -30,7 +30,7 @@ inline bool has_valid_inputs(const LinearParams& p) {
                         is_aligned(p.a_log, 4) && is_aligned(p.dt_bias, 4) && is_aligned(p.slot, 4);
     const bool state =
         is_aligned(p.state, 16) && (p.shape.state != StateFormat::kSplit || is_aligned(p.state_low, 16));
-    return is_valid_linear_shape(p.shape) && sizes && inputs && state && is_aligned(p.out, 2);
+    return is_valid_linear_shape(p.shape) && sizes && inputs && state && is_aligned(p.out, 4);
 }
 
 // What buffered forms need besides.

@@ -23,12 +23,11 @@ namespace {
 using namespace tile;
 
 constexpr StateFormat kFormat = StateFormat::kFp32;
-constexpr int kWindow = 32;  // records in shared memory at a time: room for eight blocks and the L1
-constexpr int kTurn = 8;     // records whose overlaps the block computes at a time
+constexpr int kTurn = 8;  // records whose overlaps the block computes at a time
 // Words. With it, what a warp reads of its records of a turn (two neighbours and the two that lie four
 // further) is in distinct banks.
 constexpr int kKeyStride = kDim / 2 + 4;
-static_assert(kWindow <= kThreads, "one thread per gate of a window");
+static_assert(kMaxSmallRingCapacity <= kThreads, "one thread per gate of a ring");
 
 // A lane's columns of a key of the ring. Four neighbouring columns are two words there, in two pieces.
 __device__ __forceinline__ void load_key(const unsigned* key, int lane, Columns& out) {
@@ -41,16 +40,16 @@ __device__ __forceinline__ void load_key(const unsigned* key, int lane, Columns&
     }
 }
 
-// Shared memory of a block: one window of the ring, and what is computed from it.
+// Shared memory of a block: the ring, and what is computed from it.
 struct RingView {
-    unsigned* keys;    // [window][kKeyStride], ordered as in the ring but not swizzled
-    __nv_bfloat16* u;  // [window][kRows]
-    float* gate;       // [window] sums of log gates, then the weights w_i
-    float2* overlap;   // [window] w_i (k_i.k), w_i (k_i.q)
+    unsigned* keys;    // [C][kKeyStride], ordered as in the ring but not swizzled
+    __nv_bfloat16* u;  // [C][kRows]
+    float* gate;       // [C] sums of log gates, then the weights w_i
+    float2* overlap;   // [C] w_i (k_i.k), w_i (k_i.q)
     float* row_terms;  // [2][kRows] sums over the ring for k and for q
 
     __device__ RingView(char* memory, int capacity) {
-        const int records = window(capacity);
+        const int records = padded(capacity);
         overlap = reinterpret_cast<float2*>(memory);
         row_terms = reinterpret_cast<float*>(overlap + records);
         gate = row_terms + 2 * kRows;
@@ -58,16 +57,14 @@ struct RingView {
         u = reinterpret_cast<__nv_bfloat16*>(keys + records * kKeyStride);
     }
     static std::size_t bytes(int capacity) {
-        return window(capacity) * (sizeof(float2) + sizeof(float) + sizeof(unsigned) * kKeyStride +
+        return padded(capacity) * (sizeof(float2) + sizeof(float) + sizeof(unsigned) * kKeyStride +
                                    sizeof(__nv_bfloat16) * kRows) +
                sizeof(float) * 2 * kRows;
     }
 
   private:
     // In fours, so that every array starts at a multiple of 16 bytes.
-    __host__ __device__ static int window(int capacity) {
-        return capacity < kWindow ? (capacity + 3) / 4 * 4 : kWindow;
-    }
+    __host__ __device__ static int padded(int capacity) { return (capacity + 3) / 4 * 4; }
 };
 
 // Where the records of one (request, value head, block of rows) lie in device memory.
@@ -101,32 +98,31 @@ struct RingSource {
 
     // Starts the copy of `count` records into shared memory. Not unrolled: the addresses of several turns
     // would not fit in registers beside the state tile.
-    __device__ __forceinline__ void start_copy(const RingView& ring, int first, int count) const {
+    __device__ __forceinline__ void start_copy(const RingView& ring, int count) const {
         const std::uint64_t policy = evict_first();
         constexpr int kKeyPieces = kDim / 8;  // of 16 bytes
 #pragma unroll 1
         for (int i = threadIdx.x; i < count * kKeyPieces; i += kThreads) {
-            const int record = i / kKeyPieces, piece = i % kKeyPieces, at = index(first + record);
+            const int record = i / kKeyPieces, piece = i % kKeyPieces, at = index(record);
             copy_piece(ring.keys + record * kKeyStride + 4 * (piece ^ (at % 8)), keys + at * kDim + 8 * piece,
                        policy);
         }
         constexpr int kUPieces = kRows / 8;
 #pragma unroll 1
         for (int i = threadIdx.x; i < count * kUPieces; i += kThreads) {
-            const int record = i / kUPieces, row = 8 * (i % kUPieces), at = index(first + record);
+            const int record = i / kUPieces, row = 8 * (i % kUPieces), at = index(record);
             copy_piece(ring.u + record * kRows + row,
                        u + at * kDim + ring_u_position(RecordFormat::kBf16, first_row + row, at), policy);
         }
-        if (threadIdx.x < count)
-            copy_word(ring.gate + threadIdx.x, gate + index(first + threadIdx.x), policy);
+        if (threadIdx.x < count) copy_word(ring.gate + threadIdx.x, gate + index(threadIdx.x), policy);
     }
 };
 
-// Overlaps of a window's records with the new key and query, and their part of every row, which is returned:
-// of row threadIdx.x % kRows, for k in the first warp and for q in the second. Leaves the weights w_i in
-// ring.gate. total is c_t, the sum of log gates up to the new token.
-__device__ __forceinline__ float reduce_window(const RingView& ring, int count, float total, const Columns& k,
-                                               const Columns& q) {
+// Overlaps of the records with the new key and query, and their part of every row, which is returned: of row
+// threadIdx.x % kRows, for k in the first warp and for q in the second. Leaves the weights w_i in ring.gate.
+// total is c_t, the sum of log gates up to the new token.
+__device__ __forceinline__ float reduce_ring(const RingView& ring, int count, float total, const Columns& k,
+                                             const Columns& q) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / kLanesPerRow;
     // Whole warps enter every turn of the loop: the shuffles need all lanes.
 #pragma unroll 1
@@ -155,31 +151,8 @@ __device__ __forceinline__ float reduce_window(const RingView& ring, int count, 
     return sum;
 }
 
-// Over the whole ring: raises total to c_t and returns this thread's part, as reduce_window. The first window
-// is on its way to shared memory.
-template <bool kWindows>
-__device__ __forceinline__ float reduce_ring(const RingView& ring, const RingSource& source, int fill,
-                                             float& total, const Columns& k, const Columns& q) {
-    float sum = 0.0f;
-    if (fill > 0) {
-        finish_copies();
-        if (!kWindows || fill <= kWindow) total += ring.gate[fill - 1];
-        sum = reduce_window(ring, min(kWindow, fill), total, k, q);
-    }
-    if constexpr (kWindows) {
-        for (int first = kWindow; first < fill; first += kWindow) {
-            const int count = min(kWindow, fill - first);
-            __syncthreads();  // the window before has been used
-            source.start_copy(ring, first, count);
-            finish_copies();
-            sum += reduce_window(ring, count, total, k, q);
-        }
-    }
-    return sum;
-}
-
-// S += sum_i w_i u_i k_i^T over a window.
-__device__ __forceinline__ void fold_window(Tile& s, const RingView& ring, int count, int lane_row) {
+// S += sum_i w_i u_i k_i^T
+__device__ __forceinline__ void fold_ring(Tile& s, const RingView& ring, int count, int lane_row) {
     for (int i = 0; i < count; ++i) {
         Columns key;
         load_key(ring.keys + i * kKeyStride, threadIdx.x % 32, key);
@@ -193,24 +166,6 @@ __device__ __forceinline__ void fold_window(Tile& s, const RingView& ring, int c
     }
 }
 
-// Over the whole ring, backwards: the last window is still in shared memory.
-template <bool kWindows>
-__device__ __forceinline__ void fold_ring(Tile& s, const RingView& ring, const RingSource& source, int fill,
-                                          float total, int lane_row) {
-    int first = kWindows ? (fill - 1) / kWindow * kWindow : 0;
-#pragma unroll 1
-    while (true) {
-        fold_window(s, ring, min(kWindow, fill - first), lane_row);
-        if (first == 0) return;
-        first -= kWindow;
-        __syncthreads();
-        source.start_copy(ring, first, kWindow);
-        finish_copies();
-        if (threadIdx.x < kWindow) ring.gate[threadIdx.x] = expf(total - ring.gate[threadIdx.x]);
-        __syncthreads();
-    }
-}
-
 // The new token's key is kept as it came in.
 __device__ __forceinline__ void append_key(const RingSource& source, const Place& place, int fill,
                                            const __nv_bfloat16* key) {
@@ -221,8 +176,6 @@ __device__ __forceinline__ void append_key(const RingSource& source, const Place
 }
 static_assert(kThreads == kDim / 2, "one thread per word of a key");
 
-// kWindows: the ring may exceed one window; without, the loops over further windows are left out.
-template <bool kWindows>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     linear_buffered_small(const __grid_constant__ LinearParams p) {
     extern __shared__ __align__(16) char shared_memory[];
@@ -239,15 +192,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     __shared__ RingSource source;  // for later: its registers would not fit beside the state tile
     const RingSource here(p, place, slot);
     if (threadIdx.x == 0) source = here;
-    float last_gate = 0.0f;
-    if (fill > 0) {
-        here.start_copy(ring, 0, min(kWindow, fill));
-        if (kWindows && fill > kWindow) last_gate = here.gate[here.index(fill - 1)];
-    }
+    if (fill > 0) here.start_copy(ring, fill);
     const StateRows<kFormat> state(p.state, nullptr, place.row_index(p, slot));
     StateRows<kFormat>::Pieces pieces;
-    // Most rows leave the state as it is; those that write it back are to find it in the L2.
-    state.load(pieces, place, flush ? evict_last() : evict_first());
+    state.load(pieces, place, evict_first());
     const TokenVectors vectors(p, place, 0);
     Columns q, k;
     load_columns<kFormat>(vectors.q, lane, q);
@@ -256,14 +204,20 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     const std::size_t head_index = place.head_index(p, 0);
     const float raw_a = __bfloat162float(p.a[head_index]);
     const float raw_b = __bfloat162float(p.b[head_index]);
-    float total = last_gate + log_gate(p.a_log[place.value_head], raw_a, p.dt_bias[place.value_head]);
+    float total = log_gate(p.a_log[place.value_head], raw_a, p.dt_bias[place.value_head]);
     const float beta = sigmoid(raw_b);
     const float v = __bfloat162float(vectors.v[place.own_row]);
     normalise(q, rsqrtf(float(kDim)));
     const float k_scale = normalise(k, 1.0f);
     const float kq = row_sum(dot(k, q));
 
-    ring.row_terms[threadIdx.x] = reduce_ring<kWindows>(ring, source, fill, total, k, q);
+    float row_term = 0.0f;
+    if (fill > 0) {
+        finish_copies();
+        total += ring.gate[fill - 1];
+        row_term = reduce_ring(ring, fill, total, k, q);
+    }
+    ring.row_terms[threadIdx.x] = row_term;
     __syncthreads();
     const float decay = expf(total);
 
@@ -278,24 +232,20 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     if (!flush) return;
 
     advance(s, decay, u, k, lane);
-    if (fill > 0) fold_ring<kWindows>(s, ring, source, fill, total, place.lane_row);
+    fold_ring(s, ring, fill, place.lane_row);
     state.store<true>(s, place);
-}
-
-template <bool kWindows>
-cudaError_t launch(const LinearParams& p, cudaStream_t stream) {
-    const dim3 grid(p.shape.v_heads * kBlocksPerHead, p.batch);
-    linear_buffered_small<kWindows><<<grid, kThreads, RingView::bytes(p.ring_capacity), stream>>>(p);
-    return cudaGetLastError();
 }
 
 }  // namespace
 
 cudaError_t launch_linear_buffered_small(const LinearParams& params, cudaStream_t stream) {
     if (!has_valid_inputs(params) || !has_valid_ring(params) || params.tokens != 1 ||
-        params.shape.state != StateFormat::kFp32 || params.shape.records != RecordFormat::kBf16)
+        params.ring_capacity > kMaxSmallRingCapacity || params.shape.state != StateFormat::kFp32 ||
+        params.shape.records != RecordFormat::kBf16)
         return cudaErrorInvalidValue;
-    return params.ring_capacity > kWindow ? launch<true>(params, stream) : launch<false>(params, stream);
+    const dim3 grid(params.shape.v_heads * kBlocksPerHead, params.batch);
+    linear_buffered_small<<<grid, kThreads, RingView::bytes(params.ring_capacity), stream>>>(params);
+    return cudaGetLastError();
 }
 
 }  // namespace kvsim

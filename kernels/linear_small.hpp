@@ -5,8 +5,10 @@
 
 namespace kvsim {
 
-// launch_linear_buffered for fp32 states and bf16 records, by short blocks of their own instead of a
-// pipeline: sooner done where a launch has too few rows to fill one. cudaErrorInvalidValue for anything else.
+inline constexpr int kMaxSmallRingCapacity = 32;  // room for the rings of eight blocks and the L1 of their loads
+
+// launch_linear_buffered for fp32 states, bf16 records and short rings, by short blocks of their own instead of
+// a pipeline: sooner done where a launch has too few rows to fill one. cudaErrorInvalidValue for anything else.
 cudaError_t launch_linear_buffered_small(const LinearParams& params, cudaStream_t stream);
 
 }  // namespace kvsim

@@ -25,12 +25,17 @@ inline constexpr int kFormCount = 5;
 enum class StateFormat : std::uint8_t { kFp32, kBf16, kFp16, kSplit };
 inline constexpr int kStateFormatCount = 4;
 
+// How a buffered record keeps u; its key is bf16 as it came, its gate fp32.
+enum class RecordFormat : std::uint8_t { kBf16, kFp32U };
+inline constexpr int kRecordFormatCount = 2;
+
 // Names as in YAML and CSV files; order as in the enums.
 inline constexpr std::array<std::string_view, kFamilyCount> kFamilyNames{"gdn", "kda", "mamba2", "lightning"};
 inline constexpr std::array<std::string_view, kFormCount> kFormNames{"recurrent", "buffered", "direct",
                                                                      "verify_stored", "verify_buffered"};
 inline constexpr std::array<std::string_view, kStateFormatCount> kStateFormatNames{"fp32", "bf16", "fp16",
                                                                                    "split"};
+inline constexpr std::array<std::string_view, kRecordFormatCount> kRecordFormatNames{"bf16", "fp32_u"};
 
 constexpr std::string_view name(Family f) {
     return kFamilyNames[static_cast<std::size_t>(f)];
@@ -40,6 +45,9 @@ constexpr std::string_view name(Form f) {
 }
 constexpr std::string_view name(StateFormat f) {
     return kStateFormatNames[static_cast<std::size_t>(f)];
+}
+constexpr std::string_view name(RecordFormat f) {
+    return kRecordFormatNames[static_cast<std::size_t>(f)];
 }
 
 // Inverse of name(); empty when no enumerator has that name.
@@ -68,10 +76,11 @@ struct LinearShape {
     int k_dim = 0;
     int v_dim = 0;
     StateFormat state = StateFormat::kFp32;
+    RecordFormat records = RecordFormat::kBf16;
 
     friend constexpr bool operator==(const LinearShape& a, const LinearShape& b) {
         return a.family == b.family && a.k_heads == b.k_heads && a.v_heads == b.v_heads &&
-               a.k_dim == b.k_dim && a.v_dim == b.v_dim && a.state == b.state;
+               a.k_dim == b.k_dim && a.v_dim == b.v_dim && a.state == b.state && a.records == b.records;
     }
 };
 
