@@ -34,8 +34,8 @@ using namespace pipelined;
 
 // Rounds of whole heads are one less than would fit: tiles fill up the rest, so that blocks end together.
 constexpr int kTailRounds = 1;
-constexpr int kLeastRounds = 4;  // below, all units are tiles
-constexpr int kHeadStages = 3;
+constexpr int kLeastRounds = 4;                           // below, all units are tiles
+constexpr int kLeastHeadStages = 3, kMostHeadStages = 6;  // a long ring makes do with fewer
 constexpr int kLeastTileStages = 4;
 
 // Up to these bytes of state the small kernel decodes faster. On the H200, at 32 rows of 2 MiB it takes 24.4
@@ -61,8 +61,11 @@ __device__ void consume(const LinearParams& p, const Shared& shared, const HeadL
         const auto* meta = reinterpret_cast<const HeadMeta*>(tile.head + layout.meta);
         // A warp may come so early that the stage still waits for the unit before, whose end has this parity
         // too. Once the stage is known to be the unit's, the wait means what it says.
-        do mbar_wait(shared.head_full + head_stage, parity);
-        while (reinterpret_cast<const volatile HeadMeta*>(meta)->index != unit);
+        while (true) {
+            mbar_wait(shared.head_full + head_stage, parity);
+            if (reinterpret_cast<const volatile HeadMeta*>(meta)->index == unit) break;
+            __nanosleep(64);
+        }
         mbar_wait(shared.head_full + head_stage, parity);
         tile.m = *meta;
         const int quarter = single < 0 ? i % kTilesPerHead : tile.m.quarter;
@@ -162,9 +165,13 @@ cudaError_t launch(const LinearParams& p, const Device& device, cudaStream_t str
     const int per_stage = plane_bytes(kFormat) + kBarriers;
     const auto tile_stages = [&](int heads) { return (device.shared_bytes - heads * per_head) / per_stage; };
     Pipeline pipeline{};
-    pipeline.heads = kHeadStages;
+    const auto consumers = [&](int heads) { return min(tile_stages(heads) / kOwn, kConsumers); };
+    pipeline.heads = kLeastHeadStages;
     while (pipeline.heads > 1 && tile_stages(pipeline.heads) < kLeastTileStages) --pipeline.heads;
-    pipeline.consumers = min(tile_stages(pipeline.heads) / kOwn, kConsumers);
+    // More heads ahead, as long as they cost no tiles.
+    while (pipeline.heads < kMostHeadStages && consumers(pipeline.heads + 1) == consumers(pipeline.heads))
+        ++pipeline.heads;
+    pipeline.consumers = consumers(pipeline.heads);
     if (pipeline.consumers < 1) return cudaErrorNotSupported;
     pipeline.stages = kOwn * pipeline.consumers;
 

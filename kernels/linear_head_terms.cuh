@@ -10,11 +10,8 @@ constexpr float kNormEpsilon = 1e-6f;
 constexpr float kQueryScale = 0.08838834764831845f;  // 128^-1/2
 constexpr float kLeastLogGate = -100.0f;             // e^-100 is zero in fp32, and sums of gates stay finite
 
-// log(1 + e^x); a series where 1 + e^x would lose what matters.
 __device__ __forceinline__ float softplus(float x) {
-    const float e = __expf(x);
-    const float small = e * (1.0f - e * (0.5f - e * (1.0f / 3.0f)));
-    return x > 20.0f ? x : e < 0.01f ? small : __logf(1.0f + e);
+    return x > 20.0f ? x : log1pf(expf(x));
 }
 
 // Records of a chunk that are live, as masks of operand words that hold records 2t and 2t + 1, and 8 further.
@@ -65,7 +62,7 @@ struct HeadTerms {
     // Sums of log gates up to each of this lane's tokens, and their betas.
     __device__ __forceinline__ void gate_tokens() {
         committed = m.fill > 0 ? gates()[m.fill - 1] : 0.0f;
-        const float rate = -__expf(scalars()[0]), bias = scalars()[1];
+        const float rate = -expf(scalars()[0]), bias = scalars()[1];
         float before = committed;
 #pragma unroll
         for (int n = 0; n < kNT; ++n) {

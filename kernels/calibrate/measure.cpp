@@ -76,8 +76,9 @@ class Progress {
 };
 
 RotationLimits rotation_limits(const DeviceInfo& device) {
-    // What the cases of the H200's grid need, with room; a quarter of a smaller memory.
-    constexpr Bytes kPool{std::int64_t{32} << 30};
+    // At a few rows, thousands of sets would be needed: pools of more than a few GiB add misses of the address
+    // translation, which servers do not have. A quarter of a smaller memory.
+    constexpr Bytes kPool{std::int64_t{2} << 30};
     return {device.l2, std::min(kPool, Bytes(device.memory.value() / 4))};
 }
 

@@ -147,7 +147,7 @@ void write_profile(const fs::path& folder, const Measurement& measurement, const
     manifest["gpu"] = gpu_json(device);
     manifest["method"] =
         "time_us: CUDA graph of launches in one stream that rotate over `sets` sets of buffers. Cold: before "
-        "a set comes again, at least 320 MB and 4 x L2 of states and, where 32 GiB (or a quarter of the "
+        "a set comes again, at least 320 MB and 4 x L2 of states and, where 2 GiB (or a quarter of the "
         "memory) hold that many sets, 2 x L2 of records, inputs and outputs were touched; a graph is whole "
         "rotations of at least 20 launches and 4 ms. Two warm-up replays, median of 9; repeated up to 3 "
         "times "

@@ -197,10 +197,20 @@ void verify_buffered(BufferedCache& cache, std::span<const LinearToken> tokens, 
                      std::span<double> out) {
     const int count = static_cast<int>(tokens.size());
     require(cache.fill + count <= cache.capacity, "the ring has no room for the new tokens");
-    if (flush) fold(cache);
-    const int values = cache.shape.v_heads * cache.shape.v_dim;
+    const LinearShape& s = cache.shape;
+    for (int t = 0; t < count; ++t)
+        append(cache, tokens[std::size_t(t)], cache.fill + t, head_span(out, t, s.v_heads * s.v_dim));
+    if (!flush || cache.fill == 0) return;
+    // The tokens have seen the state as it was; their gates count from the fold on.
+    std::vector<double> base(s.v_heads);
+    for (int hv = 0; hv < s.v_heads; ++hv) base[hv] = Records(cache).gate(cache.fill - 1, hv);
+    fold(cache);
     for (int t = 0; t < count; ++t) {
-        append(cache, tokens[std::size_t(t)], cache.fill + t, head_span(out, t, values));
+        for (int hv = 0; hv < s.v_heads; ++hv) {
+            double& gate = Records(cache).gate(t, hv);
+            gate -= base[hv];
+            if (cache.storage.records != RecordRounding::kNone) gate = round_to_fp32(gate);
+        }
     }
 }
 
