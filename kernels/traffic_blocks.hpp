@@ -1,6 +1,7 @@
-// Bytes of the operators that blocks other than Qwen's are made of: Nemotron (Mamba-2, latent experts), Kimi-Linear
-// (KDA, MLA), lightning attention, and of unfused forms of Qwen's. bf16 activations; a function gives the bytes read
-// plus written per token (row). Named beside each: the kernel of SGLang or vLLM that it describes.
+// Bytes of the operators that blocks other than Qwen's are made of: Nemotron (Mamba-2, latent experts),
+// Kimi-Linear (KDA, MLA), lightning attention, and of unfused forms of Qwen's. bf16 activations; a function
+// gives the bytes read plus written per token (row). Named beside each: the kernel of SGLang or vLLM that it
+// describes.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +28,14 @@ constexpr std::int64_t relu2_bytes(std::int64_t intermediate) {
 
 // ---- linear layers ----
 
-// Output times activated gate with the norm of either order (`Mixer2RMSNormGated`, `FusedRMSNormGated`), or without one.
+// Output times activated gate with the norm of either order (`Mixer2RMSNormGated`, `FusedRMSNormGated`), or
+// without one.
 constexpr std::int64_t gate_output_bytes(const LinearShape& s) {
     return 6LL * s.v_heads * s.v_dim;
 }
 
-// Chunkwise prefill of a Mamba-2 layer (`ssd_combined.py`), chunks of 128 tokens: chunk states of fp32 are written, passed
-// on and read, C B^T is written and read in bf16.
+// Chunkwise prefill of a Mamba-2 layer (`ssd_combined.py`), chunks of 128 tokens: chunk states of fp32 are
+// written, passed on and read, C B^T is written and read in bf16.
 struct SsdPrefillTraffic {
     std::int64_t state_read = 0;
     std::int64_t state_write = 0;
@@ -41,7 +43,8 @@ struct SsdPrefillTraffic {
     std::int64_t flops = 0;
 };
 inline constexpr std::int64_t kSsdChunk = 128;
-constexpr SsdPrefillTraffic ssd_prefill_traffic(const LinearShape& s, std::int64_t sequences, std::int64_t tokens) {
+constexpr SsdPrefillTraffic ssd_prefill_traffic(const LinearShape& s, std::int64_t sequences,
+                                                std::int64_t tokens) {
     const std::int64_t n = s.k_dim;
     const std::int64_t p = s.v_dim;
     const std::int64_t state = sequences * s.v_heads * n * p * bytes_per_element(s.state);

@@ -1,5 +1,7 @@
 #include "sim/cli/setup.hpp"
 
+#include <filesystem>
+#include <string_view>
 #include <variant>
 
 #include "sim/cost/fit.hpp"
@@ -16,9 +18,32 @@ std::int64_t mean_tokens(const ArrivalList& list) {
 
 }  // namespace
 
+namespace {
+
+// Decode kernels that were measured on the device itself, else those of the H200, scaled by peak bandwidth:
+// nobody has measured ours elsewhere.
+constexpr std::string_view kReferenceProfile = "h200";
+constexpr Bandwidth kReferenceBandwidth(4.8e12);  // data sheet, as in configs/devices/h200.yaml
+
+LinearKernelFits linear_kernels(const Experiment& experiment) {
+    const std::filesystem::path folder = experiment.profile_dir;
+    const std::string_view file =
+        experiment.engine.steps.linear_kernels == LinearKernels::kOwn ? "fit.yaml" : "public_kernels.yaml";
+    if (std::filesystem::exists(folder / file)) return {load_fit((folder / file).string()), false};
+    const std::filesystem::path reference = folder.parent_path() / kReferenceProfile / file;
+    if (!std::filesystem::exists(reference)) return {};
+    return scaled_to(load_fit(reference.string()), experiment.device.peak_bandwidth / kReferenceBandwidth);
+}
+
+}  // namespace
+
 StepCost make_step_cost(const Experiment& experiment) {
-    return StepCost(experiment.model, experiment.device, load_fit(experiment.profile_dir),
-                    experiment.linear.state);
+    return StepCost({experiment.model,
+                     {},
+                     experiment.engine.steps,
+                     experiment.linear.state,
+                     load_fitted_operators(experiment.device, experiment.profile_dir),
+                     linear_kernels(experiment)});
 }
 
 std::int64_t mean_tokens_per_request(const Experiment& experiment) {

@@ -3,122 +3,165 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <utility>
 
 #include "sim/base/check.hpp"
-#include "sim/base/error.hpp"
-#include "sim/cost/operators.hpp"
+#include "sim/cost/graph/layer_graph.hpp"
 
 namespace kvsim {
 
+namespace {
+
+std::vector<Time> durations(const PricedList& list) {
+    std::vector<Time> times;
+    for (const OperatorPrice& p : list.prices) times.push_back(p.time);
+    return times;
+}
+
+}  // namespace
+
+CostSums& CostSums::add(const OperatorPrice& price, std::int64_t count) {
+    const Time all = price.time * count;
+    time += all;
+    by_source[static_cast<std::size_t>(price.source)] += all;
+    deviation[static_cast<std::size_t>(price.family)] +=
+        time_from_us(to_us(price.time) * price.uncertainty) * count;
+    if (price.family == CostFamily::kLinear) linear += all;
+    return *this;
+}
+
+CostSums& CostSums::add(const CostSums& other, std::int64_t count) {
+    time += other.time * count;
+    for (std::size_t i = 0; i < by_source.size(); ++i) by_source[i] += other.by_source[i] * count;
+    for (std::size_t i = 0; i < deviation.size(); ++i) deviation[i] += other.deviation[i] * count;
+    linear += other.linear * count;
+    return *this;
+}
+
+void CostSums::write(StepPrice& price) const {
+    price.time = time;
+    price.time_by_source = by_source;
+    price.linear_time = linear;
+    double squares = 0.0;
+    for (const Time t : deviation) squares += to_us(t) * to_us(t);
+    price.uncertainty = time_from_us(std::sqrt(squares));
+}
+
 struct StepCost::Impl {
-    OperatorWalk walk;
-    DeviceSpec device;
-    ProfileFit fit;
-    double node_us = 0.0;
-    double peak_bf16_flop_per_us = 0.0;
-    double peak_fp32_flop_per_us = 0.0;
-    double peak_bytes_per_us = 0.0;
-    std::array<const LinearFit*, kFormCount> kernels{};  // into fit; null where the profile has none
+    StepContext context;
+    OperatorPricer pricer;
 
-    Impl(const ModelSpec& model, DeviceSpec d, ProfileFit f, StateFormat state)
-        : walk(model, state),
-          device(std::move(d)),
-          fit(std::move(f)),
-          node_us(to_us(fit.empty_node)),
-          peak_bf16_flop_per_us(device.peak_bf16.value() * 1e-6),
-          peak_fp32_flop_per_us(device.peak_fp32.value() * 1e-6),
-          peak_bytes_per_us(device.peak_bandwidth.value() * 1e-6) {
-        for (const LinearFit& kernel : fit.linear) {
-            if (kernel.matches(walk.linear_layer(), kernel.form))
-                kernels[static_cast<std::size_t>(kernel.form)] = &kernel;
-        }
-        const double copy_bytes_per_us = fit.copy.law.gb_per_s * 1e3;
-        if (copy_bytes_per_us > peak_bytes_per_us) {
-            refuse(fmt::format("copy bandwidth of {:.0f} GB/s is above the peak of device {}, {:.0f} GB/s",
-                               fit.copy.law.gb_per_s, device.name, peak_bytes_per_us * 1e-3));
-        }
-    }
+    explicit Impl(StepCostParts parts)
+        : context(parts.model, parts.parallelism, parts.engine, parts.state),
+          pricer(std::move(parts.operators), std::move(parts.linear), context.engine) {}
 
-    [[noreturn]] void refuse(std::string message) const {
-        throw ConfigError(profile_mistake(fit.origin, 0, "", std::move(message)));
-    }
-
-    // At the peak of the units that do the work: the recurrence runs on the CUDA cores, in fp32; with a ring,
-    // products of states and records are the tensor cores'.
-    double compute_us(const OperatorWork& op) const {
-        const bool cuda_cores = op.linear != nullptr && !has_ring(op.form);
-        return static_cast<double>(op.flops) / (cuda_cores ? peak_fp32_flop_per_us : peak_bf16_flop_per_us);
-    }
-
-    // One operator of one layer.
-    TimedSource time(const OperatorWork& op) const {
-        const auto bytes = static_cast<double>(op.total_bytes);
-        if (op.linear == nullptr) {
-            // The copy law is at or above bytes / peak, as the constructor has made sure.
-            const double memory_us = fit.copy.law.time_us(bytes);
-            const double launch_us = static_cast<double>(op.launches) * node_us;
-            return {time_from_us(launch_us + std::max(memory_us, compute_us(op))), Source::kRoofline};
-        }
-        const LinearShape& shape = walk.linear_layer();
-        const LinearFit* kernel = kernels[static_cast<std::size_t>(op.form)];
-        if (kernel == nullptr) kernel = &fit.linear_fit(shape, op.form);  // says what is missing
-        const TimedSource timed = fit.linear_time(*kernel, {shape, op.form, *op.linear});
-        const double least_us = std::max(bytes / peak_bytes_per_us, compute_us(op));
-        if (to_us(timed.time) < least_us) {
-            refuse(
-                fmt::format("kernel {}: {:.3f} us for {} rows is impossible on device {}, which needs {:.3f} "
-                            "us at its peaks",
-                            kernel->kernel, to_us(timed.time), op.linear->sequences, device.name, least_us));
-        }
-        return timed;
-    }
-
-    Bound bound(const OperatorWork& op, Time t) const {
-        const double memory_us = static_cast<double>(op.total_bytes) / peak_bytes_per_us;
-        if (std::max(memory_us, compute_us(op)) < 0.5 * to_us(t)) return Bound::kLaunch;
-        return memory_us >= compute_us(op) ? Bound::kMemory : Bound::kCompute;
+    PricedList priced(std::string name, std::int64_t count, OperatorList operators) const {
+        PricedList list{std::move(name), count, std::move(operators), {}};
+        for (const Operator& op : list.operators) list.prices.push_back(pricer.price(op));
+        return list;
     }
 };
 
-StepCost::StepCost(ModelSpec model, DeviceSpec device, ProfileFit fit, StateFormat state)
-    : impl_(std::make_unique<Impl>(model, std::move(device), std::move(fit), state)) {}
+StepCost::StepCost(StepCostParts parts) : impl_(std::make_unique<Impl>(std::move(parts))) {}
 StepCost::~StepCost() = default;
 StepCost::StepCost(StepCost&&) noexcept = default;
 StepCost& StepCost::operator=(StepCost&&) noexcept = default;
 
-StepPrice StepCost::price(const StepShape& shape) const {
+const OperatorPricer& StepCost::pricer() const {
+    return impl_->pricer;
+}
+
+std::vector<PricedList> StepCost::priced_lists(const StepShape& shape) const {
     KVSIM_CHECK(shape.tokens() > 0, "a step without tokens");
+    const StepContext& context = impl_->context;
+    std::vector<PricedList> lists;
+    lists.push_back(impl_->priced("start", 1, start_operators(context, shape)));
+    for (const LayerKind& kind : context.model.kinds) {
+        const std::int64_t count = context.model.count(kind);
+        if (count == 0) continue;  // of the MTP module alone
+        lists.push_back(impl_->priced(fmt::format("layer {}", kind.letter), count,
+                                      layer_operators(context, kind, shape)));
+    }
+    lists.push_back(impl_->priced("end", 1, end_operators(context, shape)));
+    return lists;
+}
+
+StepPrice StepCost::price(const StepShape& shape) const {
     StepPrice price;
-    impl_->walk(shape, [&](const OperatorWork& op) {
-        const TimedSource timed = impl_->time(op);
-        const Time total = timed.time * op.layers;
-        price.time += total;
-        price.time_by_source[static_cast<std::size_t>(timed.source)] += total;
-        if (op.linear != nullptr) price.linear_time += total;
-        for (std::size_t i = 0; i < op.bytes.size(); ++i) price.bytes[i] += op.bytes[i] * op.layers;
-    });
+    CostSums sums;
+    sums.add(impl_->pricer.host_gap());
+    for (const PricedList& list : priced_lists(shape)) {
+        for (const std::size_t i : critical_path(list.operators, durations(list)).operators)
+            sums.add(list.prices[i], list.count);
+        for (const Operator& op : list.operators) {
+            for (std::size_t i = 0; i < op.bytes.size(); ++i) price.bytes[i] += op.bytes[i] * list.count;
+        }
+    }
+    sums.write(price);
     return price;
 }
 
 std::vector<OperatorCost> StepCost::explain(const StepShape& shape) const {
-    KVSIM_CHECK(shape.tokens() > 0, "a step without tokens");
-    std::vector<OperatorCost> list;
-    impl_->walk(shape, [&](const OperatorWork& op) {
-        const TimedSource timed = impl_->time(op);
-        OperatorCost cost;
-        cost.name = op.name;
-        cost.count = op.layers;
-        cost.launches = op.layers * op.launches;
-        for (std::size_t i = 0; i < op.bytes.size(); ++i) cost.bytes[i] = op.bytes[i] * op.layers;
-        cost.flops = Flops(op.flops * op.layers);
-        cost.time = timed.time * op.layers;
-        cost.bound = impl_->bound(op, timed.time);
-        cost.source = timed.source;
-        list.push_back(std::move(cost));
-    });
-    return list;
+    std::vector<OperatorCost> rows;
+    const auto row_of = [&](const Operator& op, const OperatorPrice& price, bool critical) -> OperatorCost& {
+        // Kinds of layers share parts; what is alike is one line.
+        const auto same = std::find_if(rows.begin(), rows.end(), [&](const OperatorCost& r) {
+            return r.name == op.name && r.critical == critical && r.source == price.source &&
+                   r.bound == price.bound && price.time * r.count == r.time;
+        });
+        if (same != rows.end()) return *same;
+        OperatorCost row;
+        row.name = op.name;
+        row.bound = price.bound;
+        row.source = price.source;
+        row.family = price.family;
+        row.uncertainty = price.uncertainty;
+        row.critical = critical;
+        return rows.emplace_back(std::move(row));
+    };
+    for (const PricedList& list : priced_lists(shape)) {
+        const std::vector<std::size_t> path = critical_path(list.operators, durations(list)).operators;
+        for (std::size_t i = 0; i < list.operators.size(); ++i) {
+            const Operator& op = list.operators[i];
+            const bool critical = std::find(path.begin(), path.end(), i) != path.end();
+            OperatorCost& row = row_of(op, list.prices[i], critical);
+            row.count += list.count;
+            row.launches += op.launches * list.count;
+            for (std::size_t o = 0; o < op.bytes.size(); ++o) row.bytes[o] += op.bytes[o] * list.count;
+            row.flops += Flops(op.flops * list.count);
+            row.time += list.prices[i].time * list.count;
+        }
+    }
+    const OperatorPrice gap = impl_->pricer.host_gap();
+    if (gap.time > Time()) {
+        OperatorCost row;
+        row.name = "host_gap";
+        row.count = 1;
+        row.time = gap.time;
+        row.source = gap.source;
+        row.uncertainty = gap.uncertainty;
+        rows.push_back(std::move(row));
+    }
+    return rows;
+}
+
+std::string StepCost::graphviz(const StepShape& shape) const {
+    const std::vector<PricedList> lists = priced_lists(shape);
+    std::vector<NamedGraph> graphs;
+    for (const PricedList& list : lists) {
+        NamedGraph graph{
+            list.count > 1 ? fmt::format("{} x {}", list.name, list.count) : list.name, &list.operators, {}};
+        const std::vector<std::size_t> path = critical_path(list.operators, durations(list)).operators;
+        for (std::size_t i = 0; i < list.operators.size(); ++i) {
+            graph.labels.push_back(
+                {fmt::format("{}\\n{:.2f} us, {}", list.operators[i].name, to_us(list.prices[i].time),
+                             kSourceNames[static_cast<std::size_t>(list.prices[i].source)]),
+                 std::find(path.begin(), path.end(), i) != path.end()});
+        }
+        graphs.push_back(std::move(graph));
+    }
+    return to_graphviz(graphs);
 }
 
 }  // namespace kvsim

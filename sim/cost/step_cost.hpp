@@ -1,31 +1,36 @@
-// Prices a step: the operators of one forward pass of a model, as an engine launches them on one GPU, one
-// after another.
+// Prices a step: the operators of one forward pass of a model on one rank, as an engine launches them.
 //
-// Linear attention in decode is priced from the kernels' own fit; every other operator by a roofline:
-// launches (measured empty graph node) + max(bytes / measured copy bandwidth at that size, FLOPs / peak bf16
-// rate), marked `roofline`. Sampling is greedy. What the walk leaves out is said in sim/cost/operators.hpp.
+// A step is a graph of operators per kind of layer (sim/cost/graph); layers follow one another, those of one
+// kind are priced once and counted. Its time is the longest path, and the gap of the host between two steps.
+// Prices by operator: sim/cost/graph/operator_pricer.hpp.
+//
+// Uncertainty: errors within a family of operators (GEMM, attention, ...) are taken as fully correlated,
+// since one law prices them all: their standard deviations add along the critical path. Those of different
+// families are independent: squares add.
 #pragma once
 
 #include <array>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "sim/cost/device.hpp"
-#include "sim/cost/fit.hpp"
+#include "sim/cost/graph/operator_pricer.hpp"
+#include "sim/cost/graph/operators.hpp"
 #include "sim/cost/step_shape.hpp"
-#include "sim/model/model.hpp"
 
 namespace kvsim {
 
-// What takes more than half of an operator's time: launch and latency, or else the larger of memory and
-// compute.
-enum class Bound : std::uint8_t { kLaunch, kMemory, kCompute };
-inline constexpr std::array<std::string_view, 3> kBoundNames{"launch", "memory", "compute"};
+struct StepCostParts {
+    ModelSpec model;
+    Parallelism parallelism;
+    EngineSteps engine;
+    StateFormat state = StateFormat::kFp32;
+    FittedOperators operators;
+    LinearKernelFits linear;
+};
 
 // One line of `kvsim explain`: an operator, alike in `count` layers. launches, bytes, flops and time are
-// totals over them.
+// totals over them. The host's gap is a line without launches.
 struct OperatorCost {
     std::string name;
     std::int64_t count = 0;
@@ -35,26 +40,55 @@ struct OperatorCost {
     Time time;
     Bound bound = Bound::kLaunch;
     Source source = Source::kRoofline;
+    CostFamily family = CostFamily::kHost;
+    double uncertainty = 0.0;  // relative, one standard deviation
+    bool critical = true;      // on the path whose length is the step; others run beside it
+};
+
+// A list of operators with its prices, alike in `count` layers.
+struct PricedList {
+    std::string name;
+    std::int64_t count = 1;
+    OperatorList operators;
+    std::vector<OperatorPrice> prices;
 };
 
 class StepCost {
   public:
-    // `fit` must hold the forms that will be priced: asking for another throws ConfigError naming the
-    // profile. So does a profile that claims more than the device can do: a rate above its peak bandwidth,
-    // here; a kernel faster than its bytes / peak bandwidth or FLOPs / peak rate, when it is priced.
-    StepCost(ModelSpec model, DeviceSpec device, ProfileFit fit, StateFormat state);
+    // Throws ConfigError when the model cannot be cut over the ranks, or a fit claims more than the device
+    // can do.
+    explicit StepCost(StepCostParts parts);
     ~StepCost();
     StepCost(StepCost&&) noexcept;
     StepCost& operator=(StepCost&&) noexcept;
 
-    // A step of at least one token. Cheap: no allocation, and no look-up by name.
+    // A step of at least one token, by a walk of the graph. Throws ConfigError when a kernel would be faster
+    // than the device's peaks allow.
     StepPrice price(const StepShape& shape) const;
-    // The same operators one by one; times, bytes and sources sum to price(shape) exactly.
+    // The same operators one by one: times of the critical ones, bytes of all and sources sum to price(shape)
+    // exactly.
     std::vector<OperatorCost> explain(const StepShape& shape) const;
+    // The graph for Graphviz.
+    std::string graphviz(const StepShape& shape) const;
+
+    std::vector<PricedList> priced_lists(const StepShape& shape) const;
+    const OperatorPricer& pricer() const;
 
   private:
     struct Impl;
     std::unique_ptr<Impl> impl_;
+};
+
+// Sums that a path, a layer or a step carries: exact, in picoseconds.
+struct CostSums {
+    Time time;
+    std::array<Time, kSourceCount> by_source{};
+    std::array<Time, kCostFamilyCount> deviation{};  // time x relative uncertainty
+    Time linear;                                     // of which decode kernels of linear attention
+
+    CostSums& add(const OperatorPrice& price, std::int64_t count = 1);
+    CostSums& add(const CostSums& other, std::int64_t count);
+    void write(StepPrice& price) const;
 };
 
 }  // namespace kvsim

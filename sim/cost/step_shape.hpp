@@ -72,6 +72,7 @@ struct StepPrice {
     ByteLedger bytes{};
     std::array<Time, kSourceCount> time_by_source{};  // sums to time
     Time linear_time;                                 // of which: decode kernels of linear attention
+    Time uncertainty;                                 // one standard deviation of time
 };
 
 }  // namespace kvsim

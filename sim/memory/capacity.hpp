@@ -9,6 +9,7 @@
 #include "kernels/shapes.hpp"
 #include "sim/base/units.hpp"
 #include "sim/cost/device.hpp"
+#include "sim/cost/graph/engine_steps.hpp"
 #include "sim/model/model.hpp"
 
 namespace kvsim {
@@ -22,6 +23,7 @@ struct EngineSpec {
     int state_slots_per_request = 1;     // q: 1 with the radix cache off
     int max_running_requests = 0;
     int chunked_prefill_tokens = 0;      // tokens of one prefill step
+    EngineSteps steps;                   // how a step runs
 };
 
 // How the linear layers are served.

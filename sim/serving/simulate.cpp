@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "sim/base/error.hpp"
+#include "sim/cost/compiled_cost.hpp"
 #include "sim/memory/capacity.hpp"
 #include "sim/serving/serve.hpp"
 #include "sim/serving/steady.hpp"
@@ -20,7 +21,7 @@ class CostPricer final : public StepPricer {
     StepPrice price(const StepShape& shape) const override { return cost_.price(shape); }
 
   private:
-    const StepCost& cost_;
+    mutable CompiledStepCost cost_;  // makes its plans as steps come
 };
 
 // What fits beside the weights. Throws ConfigError when these alone do not fit: there is nothing to run then.
@@ -41,7 +42,8 @@ Capacity capacity_for(const Experiment& experiment, std::int64_t tokens_per_requ
 
 RunResult run_steady(const Experiment& experiment, const SteadyWorkload& workload, const StepPricer& pricer) {
     const Capacity capacity = capacity_for(experiment, workload.context + 1);
-    if (workload.batch <= capacity.requests) return serve_steady(workload, experiment.linear, pricer, experiment.horizon);
+    if (workload.batch <= capacity.requests)
+        return serve_steady(workload, experiment.linear, pricer, experiment.horizon);
     RunResult result;  // the batch cannot exist: all of it is refused
     result.requests.read = workload.batch;
     result.requests.rejected = workload.batch;

@@ -1,5 +1,5 @@
-// How an engine runs a step: what it fuses, what it overlaps, and what it spends between kernels. Part of an engine file
-// (configs/engines). Nothing else in the cost model knows an engine.
+// How an engine runs a step: what it fuses, what it overlaps, and what it spends between kernels. Part of an
+// engine file (configs/engines). Nothing else in the cost model knows an engine.
 #pragma once
 
 #include <array>
@@ -15,10 +15,10 @@ namespace kvsim {
 
 // Kernels that an engine has where another runs several, by the operators that become one.
 enum class Fusion : std::uint8_t {
-    kQkNormRope,        // gated attention: norm of q and k, RoPE and the copy of the gate
-    kAttentionGate,     // gated attention: sigmoid and product
-    kSharedGate,        // product with the gate's weights, sigmoid, scale and sum of shared and routed experts
-    kAllReduceNorm,     // all-reduce, residual add and the next norm
+    kQkNormRope,     // gated attention: norm of q and k, RoPE and the copy of the gate
+    kAttentionGate,  // gated attention: sigmoid and product
+    kSharedGate,     // product with the gate's weights, sigmoid, scale and sum of shared and routed experts
+    kAllReduceNorm,  // all-reduce, residual add and the next norm
     kMergedProjection,  // both projections of a linear layer
     kProjectionViews,   // no copy of q, k, v, z: the next kernels take strides
     kSplitConv,         // that copy inside the convolution of the decode step
@@ -26,8 +26,8 @@ enum class Fusion : std::uint8_t {
 };
 inline constexpr int kFusionCount = 8;
 inline constexpr std::array<std::string_view, kFusionCount> kFusionNames{
-    "qk_norm_rope", "attention_gate", "shared_gate", "all_reduce_norm",
-    "merged_projection", "projection_views", "split_conv", "state_index"};
+    "qk_norm_rope",      "attention_gate",   "shared_gate", "all_reduce_norm",
+    "merged_projection", "projection_views", "split_conv",  "state_index"};
 
 // Operators that run beside others on a second stream.
 enum class Overlap : std::uint8_t {
@@ -36,18 +36,20 @@ enum class Overlap : std::uint8_t {
     kMixers           // attention beside the linear mixer of the same layer
 };
 inline constexpr int kOverlapCount = 3;
-inline constexpr std::array<std::string_view, kOverlapCount> kOverlapNames{"gate_projection", "shared_experts", "mixers"};
+inline constexpr std::array<std::string_view, kOverlapCount> kOverlapNames{"gate_projection",
+                                                                           "shared_experts", "mixers"};
 
 enum class Sampling : std::uint8_t { kGreedy, kSampled };
 inline constexpr std::array<std::string_view, 2> kSamplingNames{"greedy", "sampled"};
 
-// Whose decode kernels of linear attention: ours (profiles/<gpu>/fit.yaml) or published ones (public_kernels.yaml).
+// Whose decode kernels of linear attention: ours (profiles/<gpu>/fit.yaml) or published ones
+// (public_kernels.yaml).
 enum class LinearKernels : std::uint8_t { kOwn, kPublished };
 inline constexpr std::array<std::string_view, 2> kLinearKernelsNames{"own", "published"};
 
 struct EngineSteps {
-    // A node of a CUDA graph beyond the kernel's own duration. Added to operators whose time is a duration (element-wise
-    // kernels); tables and profiles give times per node.
+    // A node of a CUDA graph beyond the kernel's own duration. Added to operators whose time is a duration
+    // (element-wise kernels); tables and profiles give times per node.
     Time launch_gap;
     Time host_gap;  // between two steps
     std::array<bool, kFusionCount> fused{};

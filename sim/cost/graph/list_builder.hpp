@@ -1,4 +1,5 @@
-// Builds an operator list: every operator follows the one before it on its stream; fork and join cross streams.
+// Builds an operator list: every operator follows the one before it on its stream; fork and join cross
+// streams.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +44,12 @@ class PartWeights {
         }
         return 0;
     }
-    const WeightFormat& format(const WeightMatrix& m) const { return model_.formats[static_cast<std::size_t>(m.group)]; }
-    std::int64_t bytes(const WeightMatrix& m) const { return matrix_bytes(m.rows, m.cols, format(m)).value(); }
+    const WeightFormat& format(const WeightMatrix& m) const {
+        return model_.formats[static_cast<std::size_t>(m.group)];
+    }
+    std::int64_t bytes(const WeightMatrix& m) const {
+        return matrix_bytes(m.rows, m.cols, format(m)).value();
+    }
 
     void finish() const {
         for (std::size_t i = 0; i < taken_.size(); ++i) {
@@ -91,8 +96,8 @@ class ListBuilder {
     Operator& gemm(std::string_view name, std::int64_t m, const WeightMatrix& w, const PartWeights& weights) {
         return product(name, m, w.rows, w.cols, weights.bytes(w), weights.format(w));
     }
-    Operator& product(std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t weight_bytes,
-                      const WeightFormat& format) {
+    Operator& product(std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k,
+                      std::int64_t weight_bytes, const WeightFormat& format) {
         const GemmTraffic t = gemm_traffic(m, n, k);
         const MatrixFormat f = matrix_format(format);
         Operator op = make(name, GemmWork{m, n, k, f});
@@ -123,9 +128,12 @@ class ListBuilder {
 
 // ---- the parts of a layer ----
 
-void add_linear_mixer(ListBuilder& list, const StepContext& context, const LinearMixer& mixer, const StepShape& step);
-void add_attention(ListBuilder& list, const StepContext& context, const Attention& mixer, const StepShape& step);
+void add_linear_mixer(ListBuilder& list, const StepContext& context, const LinearMixer& mixer,
+                      const StepShape& step);
+void add_attention(ListBuilder& list, const StepContext& context, const Attention& mixer,
+                   const StepShape& step);
 // `tokens` of all ranks that share the FFN.
-void add_ffn(ListBuilder& list, const StepContext& context, const Ffn& ffn, const StepShape& step, std::int64_t tokens);
+void add_ffn(ListBuilder& list, const StepContext& context, const Ffn& ffn, const StepShape& step,
+             std::int64_t tokens);
 
 }  // namespace kvsim

@@ -36,11 +36,21 @@ struct AllReduce {
 struct ConvUpdate : ConvWork {};
 struct ConvPrefill : ConvWork {};
 
-using Pricing = std::variant<ElementWise, GemmWork, MoeWork, AttentionDecodeWork, AttentionPrefillWork, LinearDecode,
-                             LinearPrefillWork, ConvUpdate, ConvPrefill, Roofline, AllReduce>;
+using Pricing = std::variant<ElementWise, GemmWork, MoeWork, AttentionDecodeWork, AttentionPrefillWork,
+                             LinearDecode, LinearPrefillWork, ConvUpdate, ConvPrefill, Roofline, AllReduce>;
 
 // Estimates of one family err together, those of different ones do not.
-enum class CostFamily : std::uint8_t { kGemm, kMoe, kAttention, kLinear, kPrefill, kConv, kElementWise, kAllReduce, kHost };
+enum class CostFamily : std::uint8_t {
+    kGemm,
+    kMoe,
+    kAttention,
+    kLinear,
+    kPrefill,
+    kConv,
+    kElementWise,
+    kAllReduce,
+    kHost
+};
 inline constexpr int kCostFamilyCount = 9;
 inline constexpr std::array<std::string_view, kCostFamilyCount> kCostFamilyNames{
     "gemm", "moe", "attention", "linear", "prefill", "conv", "element_wise", "all_reduce", "host"};

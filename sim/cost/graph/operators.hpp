@@ -1,7 +1,7 @@
-// The operators of one forward pass on one rank, as an engine launches them: one list per kind of layer, one for the
-// start of the step and one for its end. Sources: SGLang of 2026-08 (`srt/models/{qwen3_5,qwen3_next,nemotron_h,
-// kimi_linear}.py`, `layers/attention/{linear,mamba}`) and vLLM of 2026-07; of single kernels beside their bytes in
-// kernels/traffic_*.hpp.
+// The operators of one forward pass on one rank, as an engine launches them: one list per kind of layer, one
+// for the start of the step and one for its end. Sources: SGLang of 2026-08
+// (`srt/models/{qwen3_5,qwen3_next,nemotron_h, kimi_linear}.py`, `layers/attention/{linear,mamba}`) and vLLM
+// of 2026-07; of single kernels beside their bytes in kernels/traffic_*.hpp.
 //
 // Left out: padding of a batch to a captured graph size; snapshots of states for prefix caching.
 #pragma once

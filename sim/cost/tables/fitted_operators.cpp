@@ -222,6 +222,11 @@ Estimate FittedOperators::elementwise(Bytes bytes) const {
                        kSmallKernelUncertainty, Source::kRoofline);
 }
 
+Estimate FittedOperators::roofline(Bytes bytes, Flops flops, std::int64_t launches, MatrixFormat format) const {
+    return impl_->roofline({static_cast<double>(bytes.value()), static_cast<double>(flops.value()), format,
+                            static_cast<double>(launches)});
+}
+
 FittedOperators load_fitted_operators(const DeviceSpec& device, const std::string& profile_folder) {
     const std::filesystem::path file = std::filesystem::path(profile_folder) / "published.yaml";
     if (!std::filesystem::exists(file)) return FittedOperators(device);

@@ -51,6 +51,8 @@ class FittedOperators {
     Estimate all_reduce(Bytes message, int ranks) const;
     // A pointwise, norm or gather kernel: launch, then bytes (read plus written) at the memory's rate.
     Estimate elementwise(Bytes bytes) const;
+    // Where there is no table: launches, then bytes and FLOPs at the share of their peaks that large kernels reach.
+    Estimate roofline(Bytes bytes, Flops flops, std::int64_t launches, MatrixFormat format) const;
 
     const DeviceSpec& device() const;
 

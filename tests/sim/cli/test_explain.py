@@ -4,14 +4,18 @@ import unittest
 
 from support import LINEAR_LAYERS, CliTest, buffered_bytes, buffered_us
 
-OPERATOR_KEYS = {"name", "count", "bytes", "flops", "time_us", "bound", "source"}
+OPERATOR_KEYS = {"name", "count", "launches", "bytes", "flops", "time_us", "uncertainty", "critical", "bound", "source"}
 
 
 class Explain(CliTest):
     def test_operators_sum_to_the_step(self):
         result = self.json("explain", "experiment.yaml")
         self.assertEqual({frozenset(op) for op in result["operators"]}, {frozenset(OPERATOR_KEYS)})
-        self.assertAlmostEqual(sum(op["time_us"] for op in result["operators"]), result["step_us"], places=5)
+        critical = [op["time_us"] for op in result["operators"] if op["critical"]]
+        self.assertAlmostEqual(sum(critical), result["step_us"], places=5)
+        self.assertLess(len(critical), len(result["operators"]))  # SGLang runs some on a second stream
+        self.assertAlmostEqual(sum(result["step_us_by_source"].values()), result["step_us"], places=5)
+        self.assertTrue(0 < result["step_uncertainty_us"] < result["step_us"])
         self.assertEqual((result["batch"], result["context"]), (32, 1024))  # those of the steady workload
         self.assertLessEqual({op["bound"] for op in result["operators"]}, {"launch", "memory", "compute"})
         self.assertLessEqual({op["source"] for op in result["operators"]}, {"fitted", "roofline", "extrapolated"})
@@ -47,6 +51,20 @@ class Explain(CliTest):
         self.assertEqual((result["form"], result["buffered_tokens"], result["flushes"]), ("recurrent", 0, 0))
         length_one = self.json("explain", "experiment.yaml", "--set", "linear.buffer_length=1")
         self.assertEqual(length_one["step_us"], result["step_us"])
+
+    def test_graph_for_graphviz(self):
+        text = self.kvsim("explain", "experiment.yaml", "--dot").stdout
+        self.assertTrue(text.startswith("digraph step {") and text.endswith("}\n"))
+        self.assertIn("layer L x 30", text)
+        self.assertRegex(text, r'moe\.shared_up[^]]*style=dashed|moe\.router[^]]*style=dashed')
+        self.refused("explain", "experiment.yaml", "--dot", "--json", says=["--json"])
+
+    def test_engines_differ_by_what_they_spend_between_kernels(self):
+        def step(engine):
+            return self.json("explain", "experiment.yaml", "--set", f"engine={engine}")["step_us"]
+
+        self.assertLess(step("ideal"), step("vllm"))
+        self.assertLess(step("ideal"), step("sglang"))
 
     def test_table_without_json(self):
         text = self.kvsim("explain", "experiment.yaml").stdout

@@ -77,9 +77,9 @@ class Model(CliTest):
         self.refused("model", "show", "qwen3.5-35b-a3", says=["did you mean `qwen3.5-35b-a3b`?"])
         self.refused("model", says=["subcommand"])
 
-    def test_models_without_operators_are_refused_by_name(self):
-        self.refused("explain", "experiment.yaml", "--set", "model=kimi-linear-48b-a3b",
-                     says=["model kimi-linear-48b-a3b: steps can be priced for"])
+    def test_a_model_whose_kernels_nobody_measured_runs_on_the_roofline(self):
+        step = self.json("explain", "experiment.yaml", "--set", "model=kimi-linear-48b-a3b")
+        self.assertEqual({op["source"] for op in step["operators"]}, {"roofline"})
         capacity = self.json("capacity", "experiment.yaml", "--set", "model=kimi-linear-48b-a3b")
         self.assertEqual(capacity["weights_bytes"], 2 * 49_122_681_728)
 

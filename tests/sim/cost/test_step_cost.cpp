@@ -6,90 +6,11 @@
 #include "sim/base/check.hpp"
 #include "sim/base/error.hpp"
 #include "sim/model/parameters.hpp"
-#include "tests/sim/cost/synthetic_profile.hpp"
+#include "tests/sim/cost/step_cost_support.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/models.hpp"
 
 using namespace kvsim;
 using namespace kvsim::testing;
-
-namespace {
-
-// NVIDIA H200 SXM, data sheet.
-DeviceSpec h200() {
-    DeviceSpec d;
-    d.name = "h200";
-    d.peak_bandwidth = Bandwidth(4.8e12);
-    d.peak_bf16 = FlopRate(989.4e12);
-    d.peak_fp32 = FlopRate(66.9e12);
-    return d;
-}
-
-const ProfileFit& synthetic_fit() {
-    static const ProfileFit fit = fit_profile(synthetic_profile());
-    return fit;
-}
-
-StepCost step_cost(const ModelSpec& m) {
-    return {m, h200(), synthetic_fit(), StateFormat::kFp32};
-}
-
-StepShape decode(Form form, std::int64_t batch, std::int64_t context, std::int64_t records = 0,
-                 std::int64_t flushes = 0) {
-    StepShape s;
-    // Rows that flush hold the mean number of records, and fold their new token too.
-    s[form] = {batch, batch, records, flushes, flushes * (records / batch + 1)};
-    s.decode = {batch, batch * context, context};
-    s.logit_rows = batch;
-    return s;
-}
-
-StepShape prefill(std::int64_t sequences, std::int64_t tokens_each, std::int64_t cached_each = 0) {
-    StepShape s;
-    s.prefill = {sequences, sequences * tokens_each, sequences * cached_each,
-                 sequences * (tokens_each * cached_each + tokens_each * (tokens_each + 1) / 2)};
-    s.logit_rows = sequences;
-    return s;
-}
-
-std::int64_t owned(const ByteLedger& bytes, Owner owner) {
-    return bytes[static_cast<std::size_t>(owner)].value();
-}
-
-std::int64_t total(const ByteLedger& bytes) {
-    std::int64_t sum = 0;
-    for (const Bytes b : bytes) sum += b.value();
-    return sum;
-}
-
-const OperatorCost& find(const std::vector<OperatorCost>& list, std::string_view name) {
-    for (const OperatorCost& op : list) {
-        if (op.name == name) return op;
-    }
-    FAIL("no operator " << name);
-    return list.front();
-}
-
-bool has(const std::vector<OperatorCost>& list, std::string_view name) {
-    for (const OperatorCost& op : list) {
-        if (op.name == name) return true;
-    }
-    return false;
-}
-
-}  // namespace
-
-TEST_CASE("launches of a decode step as counted in SGLang's source", "[step_cost]") {
-    // 380, 756 and 914 nodes inside the graph; the argmax after it is one more.
-    for (const auto& [model, published] :
-         {std::pair{qwen35_4b(), 380}, {qwen35_27b(), 756}, {qwen35_35b_a3b(), 914}}) {
-        INFO(model.name);
-        std::int64_t launches = 0;
-        for (const OperatorCost& op : step_cost(model).explain(decode(Form::kRecurrent, 8, 100)))
-            launches += op.launches;
-        CHECK(launches == published + 1);
-    }
-}
 
 TEST_CASE("a dense decode step reads every weight of body and head once", "[step_cost]") {
     for (const ModelSpec& model : {qwen35_4b(), qwen35_27b()}) {
@@ -170,12 +91,15 @@ TEST_CASE("explain and price agree to the byte and picosecond on random shapes",
             ByteLedger bytes{};
             std::array<Time, kSourceCount> by_source{};
             for (const OperatorCost& op : cost.explain(s)) {
-                time += op.time;
-                by_source[static_cast<std::size_t>(op.source)] += op.time;
+                if (op.critical) {
+                    time += op.time;
+                    by_source[static_cast<std::size_t>(op.source)] += op.time;
+                }
                 if (op.name == "linear.recurrent" || op.name == "linear.buffered") linear_time += op.time;
                 for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] += op.bytes[i];
-                // No operator beats the data sheet.
-                CHECK(to_seconds(op.time) >= static_cast<double>(total(op.bytes)) / 4.8e12);
+                // No operator beats the data sheet; activations may lie in the L2.
+                const std::int64_t dram = total(op.bytes) - owned(op.bytes, Owner::kActivations);
+                CHECK(to_seconds(op.time) >= static_cast<double>(dram) / 4.8e12 * (1.0 - 1e-9));
                 CHECK(to_seconds(op.time) >= static_cast<double>(op.flops.value()) / 989.4e12 * (1.0 - 1e-9));
             }
             CHECK(time == price.time);
@@ -199,29 +123,74 @@ TEST_CASE("no step is faster than reading its active weights", "[step_cost]") {
     CHECK(to_seconds(price.time) < 5.0 * least_s);
 }
 
-TEST_CASE("a roofline operator: launches + max(bytes / copy bandwidth, FLOP / peak)", "[step_cost]") {
-    const ProfileFit& fit = synthetic_fit();
+TEST_CASE("without tables: launches, then bytes or FLOP at the share of the peaks that large kernels reach",
+          "[step_cost]") {
     const std::vector<OperatorCost> small = step_cost(qwen35_4b()).explain(decode(Form::kRecurrent, 1, 10));
-    // lm_head, one row: 2 V h of weights and 2 (V + h) of activations; FLOP do not matter.
+    // lm_head, one row: 2 V h of weights and 2 (V + h) of activations at 85 % of 4.8 TB/s, after a launch of
+    // 2 us.
     const double bytes = 2.0 * 248'320 * 2560 + 2.0 * (248'320 + 2560);
-    CHECK(to_us(find(small, "lm_head").time) == Approx(kNodeUs + fit.copy.law.time_us(bytes)).epsilon(1e-6));
+    CHECK(to_us(find(small, "lm_head").time) == Approx(2.0 + bytes / (0.85 * 4.8e6)).epsilon(1e-6));
     CHECK(find(small, "lm_head").bound == Bound::kMemory);
     CHECK(find(small, "lm_head").source == Source::kRoofline);
     CHECK(find(small, "linear.in_proj_ba").bound == Bound::kLaunch);
 
-    // ffn.gate_up with 8192 tokens: 2 x 8192 x 18,432 x 2560 FLOP per layer at 989.4 TFLOP/s.
+    // ffn.up with 8192 tokens: 2 x 8192 x 18,432 x 2560 FLOP per layer at 70 % of 989.4 TFLOP/s.
     const std::vector<OperatorCost> large = step_cost(qwen35_4b()).explain(prefill(1, 8192));
-    const double compute_us = 2.0 * 8192 * 18'432 * 2560 / 989.4e6;
-    CHECK(to_us(find(large, "ffn.gate_up").time) == Approx(32 * (kNodeUs + compute_us)).epsilon(1e-6));
-    CHECK(find(large, "ffn.gate_up").bound == Bound::kCompute);
+    const double compute_us = 2.0 * 8192 * 18'432 * 2560 / (0.7 * 989.4e6);
+    CHECK(to_us(find(large, "ffn.up").time) == Approx(32 * (2.0 + compute_us)).epsilon(1e-6));
+    CHECK(find(large, "ffn.up").bound == Bound::kCompute);
 
-    // Two launches cost two nodes.
+    // An element-wise kernel takes 1 us and its bytes; two of them two, and each the engine's launch gap.
+    EngineSteps gaps = plain_engine();
+    gaps.launch_gap = time_from_us(0.25);
     const std::vector<OperatorCost> moe =
-        step_cost(qwen35_35b_a3b()).explain(decode(Form::kRecurrent, 1, 10));
+        step_cost(qwen35_35b_a3b(), gaps).explain(decode(Form::kRecurrent, 1, 10));
     const OperatorCost& top_k = find(moe, "moe.top_k");
     CHECK(top_k.launches == 80);
-    CHECK(to_us(top_k.time) ==
-          Approx(40 * (2 * kNodeUs + fit.copy.law.time_us(2 * 256 + 8 * 8))).epsilon(1e-6));
+    CHECK(to_us(top_k.time) == Approx(40 * (2 * 1.25 + (2 * 256 + 8 * 8) / (0.85 * 4.8e6))).epsilon(1e-5));
+}
+
+TEST_CASE("the host's gap is part of the step, once", "[step_cost]") {
+    EngineSteps engine = plain_engine();
+    const StepShape shape = decode(Form::kRecurrent, 8, 100);
+    const Time without = step_cost(qwen35_4b(), engine).price(shape).time;
+    engine.host_gap = time_from_us(100.0);
+    CHECK(step_cost(qwen35_4b(), engine).price(shape).time == without + time_from_us(100.0));
+    CHECK(find(step_cost(qwen35_4b(), engine).explain(shape), "host_gap").launches == 0);
+}
+
+TEST_CASE("a second stream hides the shorter of two chains", "[step_cost]") {
+    const StepShape shape = decode(Form::kRecurrent, 8, 100);
+    EngineSteps engine = plain_engine();
+    const std::vector<OperatorCost> one = step_cost(qwen35_35b_a3b(), engine).explain(shape);
+    engine.overlapped[static_cast<std::size_t>(Overlap::kSharedExperts)] = true;
+    engine.overlap_tokens = 256;
+    const StepCost two = step_cost(qwen35_35b_a3b(), engine);
+    const std::vector<OperatorCost> beside = two.explain(shape);
+    Time hidden;
+    for (const std::string_view name :
+         {"moe.clone", "moe.shared_up", "moe.shared_activation", "moe.shared_down"}) {
+        CHECK_FALSE(find(beside, name).critical);
+        hidden += find(one, name).time;
+    }
+    CHECK(find(beside, "moe.experts").critical);
+    CHECK(two.price(shape).time == step_cost(qwen35_35b_a3b(), plain_engine()).price(shape).time - hidden);
+    CHECK(two.price(shape).bytes == step_cost(qwen35_35b_a3b(), plain_engine()).price(shape).bytes);
+    // Not beyond the engine's limit, and not in prefill.
+    CHECK(find(two.explain(decode(Form::kRecurrent, 257, 100)), "moe.clone").critical);
+    CHECK(find(two.explain(prefill(1, 100)), "moe.clone").critical);
+}
+
+TEST_CASE("uncertainty: standard deviations add within a family, squares between families", "[step_cost]") {
+    const StepShape shape = decode(Form::kRecurrent, 8, 100);
+    const StepCost cost = step_cost(qwen35_4b());
+    std::array<double, kCostFamilyCount> deviation{};
+    for (const OperatorCost& op : cost.explain(shape)) {
+        if (op.critical) deviation[static_cast<std::size_t>(op.family)] += to_us(op.time) * op.uncertainty;
+    }
+    double squares = 0.0;
+    for (const double d : deviation) squares += d * d;
+    CHECK(to_us(cost.price(shape).uncertainty) == Approx(std::sqrt(squares)).epsilon(1e-5));
 }
 
 TEST_CASE("decode of linear attention takes the time of its fit", "[step_cost]") {
@@ -271,45 +240,54 @@ TEST_CASE("operators appear only where there is work for them", "[step_cost]") {
 }
 
 TEST_CASE("a profile that claims the impossible is refused by name", "[step_cost]") {
+    const auto cost_with = [](const ProfileFit& fit) {
+        return StepCost(
+            {qwen35_4b(), {}, plain_engine(), StateFormat::kFp32, FittedOperators(h200()), {fit, false}});
+    };
     ProfileFit fast = synthetic_fit();
     fast.copy.law.gb_per_s = 5000.0;
-    CHECK_THROWS_WITH(StepCost(qwen35_4b(), h200(), fast, StateFormat::kFp32),
-                      ContainsSubstring("synthetic") && ContainsSubstring("copy bandwidth"));
+    CHECK_THROWS_WITH(cost_with(fast), ContainsSubstring("synthetic") && ContainsSubstring("copy bandwidth"));
     ProfileFit kernel = synthetic_fit();
-    kernel.read.law.gb_per_s = 9000.0;
-    const StepCost cost(qwen35_4b(), h200(), kernel, StateFormat::kFp32);
-    CHECK_THROWS_WITH(cost.price(decode(Form::kRecurrent, 256, 10)),
-                      ContainsSubstring("synthetic") && ContainsSubstring("linear_recurrent") &&
+    kernel.read.law.gb_per_s = 90'000.0;
+    for (LinearFit& k : kernel.linear) {
+        for (LinearRegime& regime : k.regimes) {
+            if (auto* law = std::get_if<RecurrentLaw>(&regime.law)) law->write_gb_per_s = 90'000.0;
+        }
+    }
+    CHECK_THROWS_WITH(cost_with(kernel).price(decode(Form::kRecurrent, 256, 10)),
+                      ContainsSubstring("synthetic") && ContainsSubstring("linear.recurrent") &&
                           ContainsSubstring("impossible"));
 }
 
-TEST_CASE("verification is priced from its own kernels, and buys what it buffers", "[step_cost]") {
-    const ModelSpec model = qwen35_35b_a3b();
-    const ProfileFit fit = fit_profile(synthetic_profile_of_all());
-    const StepCost cost(model, h200(), fit, StateFormat::kFp32);
-    // 64 rows of five tokens; with a ring of 4 records each.
-    const LinearWork stored{64, 320, 0, 0}, ring{64, 320, 64 * 4, 0};
-    StepShape shape;
-    shape.decode = {64, 64'000, 1000};
-    shape.logit_rows = 320;
-    StepShape buffered = shape;
-    shape[Form::kVerifyStored] = stored;
-    buffered[Form::kVerifyBuffered] = ring;
-    const StepPrice a = cost.price(shape), b = cost.price(buffered);
-    const LinearShape layer = gdn(32);
-    CHECK(a.linear_time == fit.linear_time({layer, Form::kVerifyStored, stored}).time * 30);
-    CHECK(b.linear_time == fit.linear_time({layer, Form::kVerifyBuffered, ring}).time * 30);
-    CHECK(owned(a.bytes, Owner::kStateWrite) == 30LL * 320 * 2'097'152);
-    CHECK(owned(b.bytes, Owner::kStateWrite) == 0);
-    CHECK(owned(b.bytes, Owner::kBufferWrite) == 30LL * 320 * 12'416);
-    CHECK(b.time < a.time);
+TEST_CASE("a kernel that nobody measured runs on the roofline, and says so", "[step_cost]") {
+    const StepCost bf16 = step_cost(qwen35_4b(), plain_engine(), {}, StateFormat::kBf16);
+    const OperatorCost recurrent = find(bf16.explain(decode(Form::kRecurrent, 64, 10)), "linear.recurrent");
+    CHECK(recurrent.source == Source::kRoofline);
+    CHECK(to_us(recurrent.time) ==
+          Approx(24 * 2.0 + static_cast<double>(total(recurrent.bytes)) / (0.85 * 4.8e6)).epsilon(1e-6));
 }
 
-TEST_CASE("forms and formats that were not measured are refused", "[step_cost]") {
-    CHECK_THROWS_WITH(step_cost(qwen35_4b()).price(decode(Form::kVerifyStored, 4, 10)),
-                      ContainsSubstring("verify_stored"));
-    const StepCost bf16(qwen35_4b(), h200(), synthetic_fit(), StateFormat::kBf16);
-    CHECK_THROWS_WITH(bf16.price(decode(Form::kRecurrent, 4, 10)), ContainsSubstring("bf16"));
+TEST_CASE("kernels measured on another GPU: bandwidths scale, latencies stay, and the source says so",
+          "[step_cost]") {
+    const StepCost same({qwen35_4b(),
+                         {},
+                         plain_engine(),
+                         StateFormat::kFp32,
+                         FittedOperators(h200()),
+                         scaled_to(synthetic_fit(), 1.0)});
+    const StepCost half({qwen35_4b(),
+                         {},
+                         plain_engine(),
+                         StateFormat::kFp32,
+                         FittedOperators(h200()),
+                         scaled_to(synthetic_fit(), 0.5)});
+    const auto linear = [](const StepCost& cost, std::int64_t batch) {
+        const OperatorCost op = find(cost.explain(decode(Form::kRecurrent, batch, 10)), "linear.recurrent");
+        CHECK(op.source == Source::kExtrapolated);
+        return to_us(op.time);
+    };
+    CHECK(linear(half, 512) == Approx(2.0 * linear(same, 512)).epsilon(0.03));
+    CHECK(linear(half, 1) < 1.5 * linear(same, 1));
 }
 
 TEST_CASE("buffered decode moves fewer bytes and takes less time than recurrent at a large batch",

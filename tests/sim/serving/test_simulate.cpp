@@ -21,7 +21,7 @@ Experiment experiment(WorkloadSpec workload) {
     e.device.peak_bandwidth = Bandwidth(4.8e12);
     e.device.peak_bf16 = FlopRate(989.4e12);
     e.device.peak_fp32 = FlopRate(66.9e12);
-    e.device.peak_fp32 = FlopRate(66.9e12);
+    e.device.sm_count = 132;
     e.engine.name = "engine";
     e.engine.mem_fraction_static = 0.9;
     e.engine.state_memory_ratio = 0.9;
@@ -33,7 +33,8 @@ Experiment experiment(WorkloadSpec workload) {
 }
 
 StepCost cost_of(const Experiment& e) {
-    return StepCost(e.model, e.device, fit_profile(testing::synthetic_profile()), e.linear.state);
+    return StepCost({e.model, {}, e.engine.steps, e.linear.state, FittedOperators(e.device),
+                     {fit_profile(testing::synthetic_profile()), false}});
 }
 
 RunResult run(const Experiment& e) {

@@ -1,0 +1,157 @@
+// FFNs: dense, and mixtures of experts (SGLang `qwen2_moe.py`, `nemotron_h.py`, `kimi_linear.py`).
+#include <algorithm>
+
+#include "kernels/traffic_blocks.hpp"
+#include "kernels/traffic_elementwise.hpp"
+#include "kernels/traffic_moe.hpp"
+#include "sim/cost/graph/list_builder.hpp"
+
+namespace kvsim {
+
+namespace {
+
+std::int64_t activation_bytes(Activation a, std::int64_t width) {
+    return a == Activation::kSwiglu ? silu_mul_bytes(width) : relu2_bytes(width);
+}
+
+void add(ListBuilder& list, const StepContext& context, const DenseFfn& ffn, const StepShape&,
+         std::int64_t tokens) {
+    PartWeights w(weights(Ffn(ffn), context.model.hidden), context.model);
+    list.gemm("ffn.up", tokens, w.take("up"), w);
+    list.element_wise("ffn.activation", tokens, activation_bytes(ffn.activation, ffn.width));
+    list.gemm("ffn.down", tokens, w.take("down"), w);
+    w.finish();
+}
+
+class MoeLayer {
+  public:
+    MoeLayer(ListBuilder& list, const StepContext& context, const MoeFfn& ffn, const StepShape& step,
+             std::int64_t tokens)
+        : list_(list),
+          context_(context),
+          ffn_(ffn),
+          weights_(weights(Ffn(ffn), context.model.hidden), context.model),
+          tokens_(tokens),
+          prefills_(step.prefill.new_tokens > 0),
+          width_(ffn.latent > 0 ? ffn.latent : context.model.hidden) {}
+
+    void add() {
+        const EngineSteps& engine = context_.engine;
+        const bool shared = ffn_.shared_width > 0;
+        const bool beside =
+            shared && engine.has(Overlap::kSharedExperts) && !prefills_ && tokens_ <= engine.overlap_tokens;
+        if (beside) {
+            list_.fork();
+            routed_experts();
+            list_.back();
+            shared_experts();
+            list_.join();
+        } else {
+            if (shared) shared_experts();
+            routed_experts();
+        }
+        if (ffn_.latent > 0) list_.gemm("moe.latent_up", tokens_, weights_.take("latent_up"), weights_);
+        if (shared) combine();
+        weights_.finish();
+    }
+
+  private:
+    // SwiGLU experts run in Triton, on a copy of the input; relu2 ones (Nemotron) in FlashInfer's CUTLASS
+    // kernels.
+    bool triton() const { return ffn_.activation == Activation::kSwiglu; }
+
+    void shared_experts() {
+        if (triton()) list_.element_wise("moe.clone", tokens_, moe_clone_bytes(context_.model.hidden));
+        list_.gemm("moe.shared_up", tokens_, weights_.take("shared_up"), weights_);
+        list_.element_wise("moe.shared_activation", tokens_,
+                           activation_bytes(ffn_.activation, ffn_.shared_width));
+        list_.gemm("moe.shared_down", tokens_, weights_.take("shared_down"), weights_);
+    }
+
+    void routed_experts() {
+        const MoeShape shape{static_cast<int>(width_), ffn_.experts, ffn_.top_k, ffn_.expert_width};
+        list_.gemm("moe.router", tokens_, weights_.take("router"), weights_);
+        // Softmax routing (no bias) needs its outputs cleared by a kernel before.
+        list_.element_wise("moe.top_k", tokens_, moe_top_k_bytes(shape))
+            .own(Owner::kWeights, weights_.take_vector("router_bias"))
+            .launches = ffn_.router_bias ? 1 : 2;
+        if (ffn_.latent > 0) list_.gemm("moe.latent_down", tokens_, weights_.take("latent_down"), weights_);
+        experts(shape);
+        if (!triton()) list_.element_wise("moe.routed_scale", tokens_, map_bytes(width_));
+    }
+
+    // Sort, two grouped products with the activation between, sum: one operator, as tables time it.
+    void experts(const MoeShape& shape) {
+        const WeightMatrix& up = weights_.take("experts_up");
+        const WeightMatrix& down = weights_.take("experts_down");
+        const double held = static_cast<double>(ffn_.experts_held()) / ffn_.experts;
+        const double distinct = expected_distinct_experts(shape, tokens_) * held;
+        // With expert parallelism a rank gets its share of the rows.
+        const std::int64_t tokens = (tokens_ + ffn_.expert_ranks - 1) / ffn_.expert_ranks;
+        const std::int64_t rows = tokens * ffn_.top_k;
+
+        MoeWork work;
+        work.shape = shape;
+        work.tokens = tokens_;
+        work.distinct_experts = distinct;
+        work.rows = static_cast<double>(tokens_) * ffn_.top_k / ffn_.expert_ranks;
+        work.gated = ffn_.activation == Activation::kSwiglu;
+        work.format = matrix_format(weights_.format(up));
+        Operator& op = list_.add(ListBuilder::make("moe.experts", work, expert_launches()));
+
+        const GemmTraffic down_traffic = moe_down_traffic(shape, tokens, distinct);
+        // Without a gate the first product is the second one turned round: rows are expanded before it.
+        const GemmTraffic up_traffic =
+            work.gated ? moe_gate_up_traffic(shape, tokens, distinct) : down_traffic;
+        const double expert_bytes = static_cast<double>(weights_.bytes(up) + weights_.bytes(down));
+        op.flops = up_traffic.flops + down_traffic.flops;
+        op.own(Owner::kWeights, std::llround(distinct * expert_bytes))
+            .own(Owner::kActivations, up_traffic.activations + down_traffic.activations +
+                                          rows * activation_bytes(ffn_.activation, ffn_.expert_width) +
+                                          tokens * (moe_align_bytes(shape) + moe_sum_bytes(shape)));
+    }
+
+    std::int64_t expert_launches() const {
+        if (triton()) return 2 + 3 + 1;  // count and sort; products and activation; sum
+        // FlashInfer: rows expanded, strides, product, activation, product, sum; and a sort that is one
+        // kernel for few rows.
+        constexpr std::array kFewExperts{1, 2, 4, 6, 8};
+        const bool one_sort =
+            tokens_ <= 256 && ffn_.experts < 511 &&
+            std::find(kFewExperts.begin(), kFewExperts.end(), ffn_.top_k) != kFewExperts.end();
+        return 6 + (one_sort ? 1 : 3);
+    }
+
+    void combine() {
+        const std::int64_t hidden = context_.model.hidden;
+        if (!ffn_.shared_gate) {
+            list_.element_wise("moe.add_shared", tokens_, add_bytes(hidden));
+            return;
+        }
+        Operator& op = list_.element_wise("moe.shared_gate", tokens_, moe_shared_gate_bytes(hidden));
+        op.own(Owner::kWeights, weights_.take_vector("shared_gate"));
+        if (!context_.engine.has(Fusion::kSharedGate)) op.launches = 4;  // product, sigmoid, scale, sum
+    }
+
+    ListBuilder& list_;
+    const StepContext& context_;
+    const MoeFfn& ffn_;
+    PartWeights weights_;
+    std::int64_t tokens_;
+    bool prefills_;
+    std::int64_t width_;  // of the routed experts' inputs
+};
+
+void add(ListBuilder& list, const StepContext& context, const MoeFfn& ffn, const StepShape& step,
+         std::int64_t tokens) {
+    MoeLayer(list, context, ffn, step, tokens).add();
+}
+
+}  // namespace
+
+void add_ffn(ListBuilder& list, const StepContext& context, const Ffn& ffn, const StepShape& step,
+             std::int64_t tokens) {
+    std::visit([&](const auto& f) { add(list, context, f, step, tokens); }, ffn);
+}
+
+}  // namespace kvsim

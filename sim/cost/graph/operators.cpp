@@ -1,0 +1,157 @@
+#include "sim/cost/graph/operators.hpp"
+
+#include "kernels/traffic_blocks.hpp"
+#include "kernels/traffic_elementwise.hpp"
+#include "kernels/traffic_linear.hpp"
+#include "kernels/traffic_linear_layer.hpp"
+#include "sim/cost/graph/list_builder.hpp"
+
+namespace kvsim {
+
+namespace {
+
+constexpr std::int64_t kValueBytes = 2;  // bf16 activations
+
+// Ranks that share the mixers of a layer.
+int mixer_ranks(const StepContext& c) {
+    return c.parallelism.tp / c.parallelism.attention_dp;
+}
+
+// Sums of the ranks and the next norm run as one kernel where nothing lies between them.
+bool fused_norms(const StepContext& c) {
+    return c.parallelism.tp > 1 && c.parallelism.attention_dp == 1 && c.engine.has(Fusion::kAllReduceNorm);
+}
+
+void add_norm(ListBuilder& list, const StepContext& c, std::string_view name, std::int64_t tokens) {
+    list.element_wise(name, tokens, add_norm_bytes(c.model.hidden))
+        .own(Owner::kWeights, kValueBytes * c.model.hidden);
+}
+
+void add_sum(ListBuilder& list, const StepContext& c, std::string_view name, std::int64_t tokens, int ranks) {
+    if (ranks == 1) return;
+    const std::int64_t message = kValueBytes * tokens * c.model.hidden;
+    Operator& op = list.add(ListBuilder::make(name, AllReduce{Bytes(message), ranks}));
+    op.own(Owner::kActivations, 2 * message);
+    if (!fused_norms(c)) return;
+    op.own(Owner::kActivations, tokens * add_norm_bytes(c.model.hidden))
+        .own(Owner::kWeights, kValueBytes * c.model.hidden);
+}
+
+void add_mixers(ListBuilder& list, const StepContext& c, const LayerKind& kind, const StepShape& step) {
+    const bool both = kind.linear && kind.attention;
+    const bool beside = both && c.engine.has(Overlap::kMixers) && step.tokens() <= c.engine.overlap_tokens;
+    if (beside) list.fork();
+    if (kind.attention) add_attention(list, c, *kind.attention, step);
+    if (beside) list.back();
+    if (kind.linear) add_linear_mixer(list, c, *kind.linear, step);
+    if (beside) list.join();
+    if (both) list.element_wise("mixer.add", step.tokens(), add_bytes(c.model.hidden));
+}
+
+// States that were accepted, from where verification left them to the pool, for all layers in one kernel;
+// convolution windows likewise.
+void add_commit(ListBuilder& list, const StepContext& c, const StepShape& step) {
+    const LinearMixer* mixer = linear_mixer(c.model);
+    if (mixer == nullptr || c.engine.has(Fusion::kStateIndex)) return;
+    const LinearShape shape = linear_shape(*mixer, c.state);
+    const std::int64_t layers = linear_layers(c.model);
+    const std::int64_t stored = step[Form::kVerifyStored].sequences;
+    if (stored > 0) {
+        const std::int64_t bytes = layers * stored * state_bytes(shape);
+        list.add(ListBuilder::make("linear.commit_state", ElementWise{}))
+            .own(Owner::kStateRead, bytes)
+            .own(Owner::kStateWrite, bytes);
+    }
+    const std::int64_t verified = stored + step[Form::kVerifyBuffered].sequences;
+    if (verified > 0 && mixer->conv_kernel > 0) {
+        const std::int64_t bytes = layers * conv_traffic(shape, mixer->conv_kernel, verified, 0).window_read;
+        list.add(ListBuilder::make("linear.commit_conv", ElementWise{}))
+            .own(Owner::kConvRead, bytes)
+            .own(Owner::kConvWrite, bytes);
+    }
+}
+
+void add_logits(ListBuilder& list, const StepContext& c, std::int64_t rows) {
+    const std::int64_t h = c.model.hidden;
+    const WeightGroup group = c.model.tied_embeddings ? WeightGroup::kEmbedding : WeightGroup::kHead;
+    const WeightFormat& format = c.model.formats[static_cast<std::size_t>(group)];
+    const std::int64_t vocab = std::int64_t{c.model.vocab} * c.parallelism.tp;
+    list.product("lm_head", rows, c.model.vocab, h, matrix_bytes(c.model.vocab, h, format).value(), format);
+    if (c.parallelism.tp > 1) {
+        // An all-gather moves what the second half of an all-reduce does.
+        const std::int64_t message = kValueBytes * rows * vocab;
+        list.add(ListBuilder::make("logits.gather", AllReduce{Bytes((message + 1) / 2), c.parallelism.tp}))
+            .own(Owner::kActivations, message);
+    }
+    list.element_wise("logits_to_fp32", rows, logits_to_fp32_bytes(vocab));
+    if (c.engine.sampling == Sampling::kGreedy) {
+        list.element_wise("argmax", rows, argmax_bytes(vocab));
+    } else {
+        list.element_wise("softmax", rows, softmax_chain_bytes(vocab)).launches = 3;
+        list.element_wise("sample", rows, sample_pass_bytes(vocab));
+    }
+}
+
+}  // namespace
+
+StepContext::StepContext(const ModelSpec& whole, const Parallelism& p, const EngineSteps& steps,
+                         StateFormat s)
+    : model(rank_model(whole, p)), parallelism(p), engine(steps.serving(whole.name)), state(s) {}
+
+OperatorList start_operators(const StepContext& c, const StepShape& step) {
+    ListBuilder list;
+    const std::int64_t tokens = step.tokens();
+    const std::int64_t row = kValueBytes * c.model.hidden;
+    const WeightFormat& format = c.model.formats[static_cast<std::size_t>(WeightGroup::kEmbedding)];
+    list.element_wise("embedding", tokens, row)
+        .own(Owner::kWeights, tokens * matrix_bytes(1, c.model.hidden, format).value());
+    if (c.parallelism.tp > 1) {
+        const std::int64_t message = row * tokens;
+        list.add(ListBuilder::make("embedding.all_reduce", AllReduce{Bytes(message), c.parallelism.tp}))
+            .own(Owner::kActivations, 2 * message);
+    }
+    if (fused_norms(c)) add_norm(list, c, "first_norm", tokens);
+    return list.take();
+}
+
+OperatorList layer_operators(const StepContext& c, const LayerKind& kind, const StepShape& step) {
+    ListBuilder list;
+    const std::int64_t tokens = step.tokens();
+    if (kind.linear || kind.attention) {
+        const std::string_view name = !kind.attention ? "linear.norm"
+                                      : kind.linear   ? "mixer.norm"
+                                                      : "attention.norm";
+        if (!fused_norms(c)) add_norm(list, c, name, tokens);
+        add_mixers(list, c, kind, step);
+        add_sum(list, c, "mixer.all_reduce", tokens, mixer_ranks(c));
+    }
+    if (kind.ffn) {
+        if (!fused_norms(c)) add_norm(list, c, "ffn.norm", tokens);
+        const int dp = c.parallelism.attention_dp;
+        const std::int64_t gathered = tokens * dp;
+        // Groups with their own sequences gather their tokens and scatter the sums: halves of an all-reduce.
+        const std::int64_t half = kValueBytes * gathered * c.model.hidden / 2;
+        if (dp > 1) {
+            list.add(ListBuilder::make("ffn.gather", AllReduce{Bytes(half), c.parallelism.tp}))
+                .own(Owner::kActivations, 2 * half);
+        }
+        add_ffn(list, c, *kind.ffn, step, gathered);
+        if (dp > 1) {
+            list.add(ListBuilder::make("ffn.scatter", AllReduce{Bytes(half), c.parallelism.tp}))
+                .own(Owner::kActivations, 2 * half);
+        } else {
+            add_sum(list, c, "ffn.all_reduce", tokens, c.parallelism.tp);
+        }
+    }
+    return list.take();
+}
+
+OperatorList end_operators(const StepContext& c, const StepShape& step) {
+    ListBuilder list;
+    if (!fused_norms(c)) add_norm(list, c, "final_norm", step.tokens());
+    if (step.logit_rows > 0) add_logits(list, c, step.logit_rows);
+    add_commit(list, c, step);
+    return list.take();
+}
+
+}  // namespace kvsim
