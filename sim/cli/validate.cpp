@@ -18,7 +18,7 @@ namespace {
 struct ValidateOptions {
     std::string folder;
     std::string tables;  // folder of published tables; empty: the profile's own rows
-    std::string rows;    // CSV file to write, with tables alone
+    std::string rows;    // CSV file to write
     bool json = false;
 };
 
@@ -77,7 +77,10 @@ ExitCode validate_tables(const ValidateOptions& options) {
 
 ExitCode validate(const ValidateOptions& options) {
     if (!options.tables.empty()) return validate_tables(options);
-    const std::vector<ValidationRow> rows = validate(load_profile(options.folder), load_fit(options.folder));
+    const Profile profile = load_profile(options.folder);
+    const ProfileFit fit = load_fit(options.folder);
+    const std::vector<ValidationRow> rows = validate(profile, fit);
+    if (!options.rows.empty()) replace_file(options.rows, validation_csv(profile, fit));
     if (options.json) {
         fmt::print("{}\n", to_json(rows).dump(2));
     } else {
@@ -95,9 +98,7 @@ Action declare_validate(CLI::App& app) {
         ->required();
     app.add_option("--tables", options->tables,
                    "Judge published.yaml on the published tables of this folder");
-    app.add_option("--rows", options->rows,
-                   "With --tables: write measured and predicted time of every row, as CSV")
-        ->needs("--tables");
+    app.add_option("--rows", options->rows, "Write measured and predicted time of every row, as CSV");
     app.add_flag("--json", options->json, "Print JSON");
     return [options](std::span<const std::string>) { return validate(*options); };
 }

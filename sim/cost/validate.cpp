@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
+#include <string_view>
 #include <utility>
 
 namespace kvsim {
@@ -112,6 +114,36 @@ std::vector<ValidationRow> validate(const Profile& profile, const ProfileFit& fi
     std::vector<ValidationRow> table;
     for (const auto& [key, judged] : kernels) table.push_back(summarise_kernel(judged));
     return table;
+}
+
+std::string validation_csv(const Profile& profile, const ProfileFit& fit) {
+    constexpr std::array<std::string_view, 14> kShape{
+        "kernel",      "family",  "form",  "k_heads",       "v_heads", "k_dim",      "v_dim",
+        "state_dtype", "records", "batch", "buffer_length", "fill",    "flush_rows", "tokens"};
+    std::vector<const ProfileColumn*> shape;
+    std::string text = "file,line";
+    for (const ProfileColumn& column : profile_columns()) {
+        if (std::find(kShape.begin(), kShape.end(), column.name) == kShape.end()) continue;
+        shape.push_back(&column);
+        text += fmt::format(",{}", column.name);
+    }
+    text += ",bytes,flops,measured_us,predicted_us,held_out\n";
+    for (const MeasuredRow& m : profile.rows) {
+        const ProfileRow& r = m.row;
+        if (!usable(r)) continue;
+        text += fmt::format("{},{}", m.place.file, m.place.line);
+        for (const ProfileColumn* column : shape) text += fmt::format(",{}", column->format(r));
+        std::int64_t bytes = r.bytes.value_or(0), flops = 0;
+        if (is_linear(r)) {
+            const LinearLaunch l = launch_of(r);
+            const LinearTraffic traffic = linear_traffic(l.shape, l.form, l.work);
+            bytes = traffic.total();
+            flops = traffic.flops;
+        }
+        text +=
+            fmt::format(",{},{},{},{},{}\n", bytes, flops, *r.time_us, to_us(predict(fit, r)), held_out(r));
+    }
+    return text;
 }
 
 }  // namespace kvsim

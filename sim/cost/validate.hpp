@@ -41,4 +41,9 @@ inline constexpr std::size_t kWorstRows = 5;
 // of the profile.
 std::vector<ValidationRow> validate(const Profile& profile, const ProfileFit& fit);
 
+// CSV, one line per row of the profile that a fit uses: its place and shape, its bytes and FLOPs (those of
+// kernels/traffic_linear.hpp), measured and predicted time, and whether it is held out. Empty cells as in the
+// profile.
+std::string validation_csv(const Profile& profile, const ProfileFit& fit);
+
 }  // namespace kvsim

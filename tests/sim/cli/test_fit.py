@@ -1,5 +1,6 @@
 """kvsim fit and validate on a profile whose law is known, and the small commands."""
 
+import csv
 import re
 import shutil
 import unittest
@@ -56,6 +57,20 @@ class Fit(CliTest):
         self.assertIn("gdn buffered fp32 128x128, records bf16", text)
         self.assertIn("length 64", text)
         self.assertIn("held out", text)
+
+    def test_rows_as_csv(self):
+        self.kvsim("validate", "profile", "--rows", "rows.csv")
+        with open(self.folder / "rows.csv", newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), sum(1 for path in (self.folder / "profile").glob("*.csv")
+                                        for line in path.read_text().splitlines()[1:] if line))
+        row = next(r for r in rows if r["form"] == "recurrent" and r["batch"] == "24")
+        self.assertEqual(row["file"], "profile/linear_recurrent.csv")
+        self.assertEqual(row["held_out"], "true")
+        # State read and written, q, k, v and gates in, o out; 7 FLOPs per element of the state.
+        self.assertEqual(int(row["bytes"]), 24 * (2 * 2097152 + 16512 + 8192))
+        self.assertEqual(int(row["flops"]), 24 * 7 * 524288)
+        self.assertAlmostEqual(float(row["predicted_us"]) / float(row["measured_us"]), 1, delta=0.03)
 
     def test_refusals(self):
         self.refused("fit", "absent", says=["absent"])
