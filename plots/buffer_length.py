@@ -17,6 +17,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import style
+from measured import cycle_us
 
 AXES = ["linear.buffer_length", "workload.batch"]
 LINEAR_US = "linear_us_per_token"
@@ -72,24 +73,6 @@ def read_linear_layer(runs):
         style.fail(f"{path}: no linear_layer; was it written by kvsim sweep?")
 
 
-def interpolate(times, fill):
-    """Time at `fill` between the measured fills of {fill: time}; None outside them."""
-    if fill in times:
-        return times[fill]
-    below = [f for f in times if f < fill]
-    above = [f for f in times if f > fill]
-    if not below or not above:
-        return None
-    low, high = max(below), min(above)
-    return times[low] + (times[high] - times[low]) * (fill - low) / (high - low)
-
-
-def cycle_us(plain, flush, length):
-    """Average over a cycle of `length` tokens; plain and flush are {fill: time}. None where a part was not measured."""
-    times = [interpolate(plain, fill) for fill in range(length - 1)] + [interpolate(flush, length - 1)]
-    return None if None in times else sum(times) / length
-
-
 def read_measured(profile, layer):
     """Two {(batch, buffer length): time of one layer in us} from the cold rows of the layer's shape: mixed, cycle."""
     columns = ["k_heads", "v_heads", "k_dim", "v_dim", "state_dtype", "family", "batch", "l2", "time_us"]
@@ -97,7 +80,8 @@ def read_measured(profile, layer):
 
     def rows(name, more):
         return [row for row in style.read_csv(Path(profile) / name, columns + more)
-                if row["l2"] == "cold" and all(row[key] == str(layer[key]) for key in keys)]
+                if row["l2"] == "cold" and all(row[key] == str(layer[key]) for key in keys)
+                and row.get("records", "") in ("", "bf16")]  # what servers keep
 
     mixed = {(int(row["batch"]), 1): float(row["time_us"]) for row in rows("linear_recurrent.csv", [])}
     plain, flush = defaultdict(dict), defaultdict(dict)

@@ -14,3 +14,6 @@ cmake --build "$build" --target kvsim >&2
 
 "$build/kvsim" sweep configs/sweeps/buffer_length.yaml >&2
 "$python" plots/buffer_length.py --runs results/buffer_length/runs.csv --profile profiles/h200 --out figures
+"$python" plots/kernel_latency.py --profile profiles/h200 --out figures
+"$build/kvsim" validate profiles/h200 --rows results/h200_rows.csv >&2
+"$python" plots/roofline.py --profile profiles/h200 --rows results/h200_rows.csv --out figures
