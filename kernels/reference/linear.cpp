@@ -221,6 +221,7 @@ double relative_error(std::span<const double> value, std::span<const double> tru
         difference += (value[i] - truth[i]) * (value[i] - truth[i]);
         norm += truth[i] * truth[i];
     }
+    if (norm == 0.0) return difference == 0.0 ? 0.0 : std::numeric_limits<double>::infinity();
     return std::sqrt(difference / norm);
 }
 
