@@ -34,6 +34,7 @@ Action declare_capacity(CLI::App& app);
 Action declare_fit(CLI::App& app);
 Action declare_fit_tables(CLI::App& app);
 Action declare_validate(CLI::App& app);
+Action declare_validate_steps(CLI::App& app);
 Action declare_model(CLI::App& app);
 Action declare_list(CLI::App& app);
 

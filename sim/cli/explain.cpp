@@ -1,4 +1,4 @@
-// kvsim explain: one decode step of an experiment, operator by operator.
+// kvsim explain: one step of an experiment, operator by operator.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -8,10 +8,10 @@
 #include <variant>
 
 #include "sim/cli/command.hpp"
+#include "sim/cli/decode_step.hpp"
 #include "sim/cli/options.hpp"
 #include "sim/cli/setup.hpp"
 #include "sim/cli/table.hpp"
-#include "sim/policies/form.hpp"
 
 namespace kvsim {
 namespace {
@@ -24,34 +24,10 @@ struct ExplainOptions {
     FileOptions input;
     std::optional<std::int64_t> batch;
     std::optional<std::int64_t> context;
+    std::optional<std::int64_t> prefill;  // tokens of a prompt; empty: a decode step
     bool json = false;
     bool dot = false;
 };
-
-struct DecodeStep {
-    Form form = Form::kRecurrent;  // of the kernel that is launched
-    StepShape shape;
-};
-
-// A decode step of `batch` sequences in the middle of a long run: their phases in the flush cycle are spread
-// evenly.
-DecodeStep decode_step(const LinearServing& linear, std::int64_t batch, std::int64_t context) {
-    const DecodeForm policy = make_decode_form(linear);
-    DecodeStep step{policy.form, {}};
-    LinearWork& work = step.shape[policy.form];
-    work = {.sequences = batch, .new_tokens = batch};
-    if (policy.flush) {
-        const std::int64_t cycle = linear.buffer_length;
-        std::int64_t joined = 0;
-        for (std::int64_t now = 0; now <= cycle + cycle / 2; ++now) {
-            for (; joined < batch && joined * cycle / batch <= now; ++joined) policy.flush->join(now);
-            work = policy.flush->step(now);
-        }
-    }
-    step.shape.decode = {batch, batch * context, context};
-    step.shape.logit_rows = batch;
-    return step;
-}
 
 std::int64_t total(const ByteLedger& ledger) {
     std::int64_t sum = 0;
@@ -74,6 +50,7 @@ nlohmann::ordered_json to_json(const Experiment& experiment, const Capacity& cap
     json["buffer_length"] = experiment.linear.buffer_length;
     json["batch"] = step.shape.decode.sequences;
     json["context"] = step.shape.decode.context_max;
+    json["prefill_tokens"] = step.shape.prefill.new_tokens;
     json["buffered_tokens"] = work.buffered_tokens;
     json["flushes"] = work.flushes;
     json["fits"] = fits(capacity, step);
@@ -136,6 +113,15 @@ std::string to_table(const Experiment& experiment, const Capacity& capacity, con
     }
     std::int64_t launches = 0;
     for (const OperatorCost& op : operators) launches += op.launches;
+    if (step.shape.prefill.new_tokens > 0) {
+        return fmt::format(
+            "{} on {}: prefill of {} tokens after {} cached ones\nstep time {:.1f} us +- {:.1f} ({} "
+            "launches): "
+            "{}\n\n{}",
+            experiment.model.name, experiment.device.name, step.shape.prefill.new_tokens,
+            step.shape.prefill.cached_tokens, to_us(price.time), to_us(price.uncertainty), launches,
+            sources(price), table.str());
+    }
     const LinearWork& work = step.shape[step.form];
     const std::string note =
         fits(capacity, step)
@@ -161,7 +147,10 @@ ExitCode explain(const ExplainOptions& options) {
                                   batch * context));
     }
     const Capacity capacity = solve_capacity(experiment, context + 1);
-    const DecodeStep step = decode_step(experiment.linear, batch, context);
+    const DecodeStep step =
+        options.prefill
+            ? DecodeStep{Form::kRecurrent, prefill_step(*options.prefill, options.context.value_or(0))}
+            : decode_step(experiment.linear, batch, context);
     const StepCost cost = make_step_cost(experiment);
     if (options.dot) {
         fmt::print("{}", cost.graphviz(step.shape));
@@ -185,6 +174,10 @@ Action declare_explain(CLI::App& app) {
     app.add_option("--batch", options->batch,
                    fmt::format("Sequences (default: of a steady workload, else {})", kDefaultBatch))
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+    app.add_option("--prefill", options->prefill,
+                   "Take a chunk of a prompt of so many tokens apart instead, after --context cached ones "
+                   "(default: 0)")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
     app.add_option("--context", options->context,
                    fmt::format("Tokens cached per sequence (default: of a steady workload, else {})",
                                kDefaultContext))

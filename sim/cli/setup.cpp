@@ -1,9 +1,12 @@
 #include "sim/cli/setup.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <string_view>
 #include <variant>
 
+#include "sim/base/error.hpp"
 #include "sim/cost/fit.hpp"
 
 namespace kvsim {
@@ -38,6 +41,11 @@ LinearKernelFits linear_kernels(const Experiment& experiment) {
 }  // namespace
 
 StepCost make_step_cost(const Experiment& experiment) {
+    // The device's own folder may be missing, and everything is on the roofline then; one that the user names
+    // may not.
+    const std::filesystem::path folder = experiment.profile_dir;
+    if (!std::filesystem::is_directory(folder) && folder.filename() != experiment.device.profile)
+        throw_mistake({}, "profile_dir", fmt::format("no such folder: {}", folder.string()));
     return StepCost({experiment.model,
                      {},
                      experiment.engine.steps,

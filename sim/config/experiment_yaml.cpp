@@ -140,13 +140,8 @@ Experiment read_experiment(const YamlCursor& root, const Resolver& parts, const 
     if (const YamlCursor horizon = root.find("horizon"); horizon.present())
         experiment.horizon = horizon.time();
     const YamlCursor profile = root.find("profile_dir");
-    if (!profile.present()) {
-        experiment.profile_dir = folders.profile(experiment.device.profile);  // without one: the data sheet alone
-    } else {
-        experiment.profile_dir = resolve_path(profile.string(), profile.place());
-        if (!std::filesystem::is_directory(experiment.profile_dir))
-            profile.mistake(fmt::format("no such folder: {}", experiment.profile_dir));
-    }
+    experiment.profile_dir = profile.present() ? resolve_path(profile.string(), profile.place())
+                                               : folders.profile(experiment.device.profile);
     return experiment;
 }
 
@@ -217,7 +212,7 @@ std::string to_yaml(const Experiment& experiment) {
     write_workload(key("workload"), experiment.workload);
     key("seed") << experiment.seed;
     if (experiment.horizon) key("horizon") << to_text(*experiment.horizon);
-    if (std::filesystem::is_directory(experiment.profile_dir)) key("profile_dir") << experiment.profile_dir;
+    key("profile_dir") << experiment.profile_dir;
     out << YAML::EndMap;
     KVSIM_CHECK(out.good(), "YAML emitter: {}", out.GetLastError());
     return fmt::format("{}\n", out.c_str());

@@ -1,0 +1,129 @@
+#include "sim/cli/step_points.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "sim/cli/decode_step.hpp"
+#include "sim/cli/setup.hpp"
+#include "sim/cost/profile.hpp"
+#include "sim/cost/tables/csv_table.hpp"
+
+namespace kvsim {
+
+namespace {
+
+constexpr int kBufferLength = 16;
+
+std::vector<StepPoint> published_points(const CsvTable& csv) {
+    std::vector<StepPoint> points;
+    for (std::size_t i = 0; i < csv.rows(); ++i) {
+        points.push_back({std::string(csv.text(i, "device")), std::string(csv.text(i, "model")),
+                          std::string(csv.text(i, "metric")), "", csv.positive_integer(i, "batch"),
+                          csv.positive_integer(i, "context"), csv.positive(i, "value"), 0, csv.place(i)});
+    }
+    return points;
+}
+
+// `none`, the step without its linear operator, is no step.
+std::vector<StepPoint> whole_steps(const CsvTable& csv) {
+    std::vector<StepPoint> points;
+    for (std::size_t i = 0; i < csv.rows(); ++i) {
+        if (csv.text(i, "variant") == "none") continue;
+        points.push_back({"h200", std::string(csv.text(i, "model")), "decode_us",
+                          std::string(csv.text(i, "variant")), csv.positive_integer(i, "batch"),
+                          csv.positive_integer(i, "context"), csv.positive(i, "step_us"),
+                          csv.positive_integer(i, "sm_mhz"), csv.place(i)});
+    }
+    return points;
+}
+
+// The step of a variant: all rows at one fill, all at the flush, or even phases.
+StepShape shape_of(const StepPoint& point) {
+    LinearServing linear;
+    const bool buffered = point.variant == "mid" || point.variant == "flush" || point.variant == "mixed";
+    if (buffered) linear = {Form::kBuffered, kBufferLength, StateFormat::kFp32};
+    StepShape shape = decode_step(linear, point.batch, point.context).shape;
+    if (point.variant == "mid" || point.variant == "flush") {
+        const std::int64_t fill = point.variant == "mid" ? kBufferLength / 2 : kBufferLength - 1;
+        const std::int64_t flushes = point.variant == "flush" ? point.batch : 0;
+        shape[Form::kBuffered] = {point.batch, point.batch, point.batch * fill, flushes,
+                                  flushes * (fill + 1)};
+    }
+    return shape;
+}
+
+std::string largest_term(const StepCost& cost, const StepShape& shape) {
+    std::array<double, kCostFamilyCount> deviation{};
+    for (const OperatorCost& op : cost.explain(shape)) {
+        if (op.critical) deviation[static_cast<std::size_t>(op.family)] += to_us(op.time) * op.uncertainty;
+    }
+    const auto largest = std::max_element(deviation.begin(), deviation.end()) - deviation.begin();
+    return std::string(kCostFamilyNames[static_cast<std::size_t>(largest)]);
+}
+
+StepPrediction of_step(const StepPoint& point, const StepCost& cost, const StepShape& shape, double unit_us) {
+    const StepPrice price = cost.price(shape);
+    return {point, to_us(price.time) / unit_us, to_us(price.uncertainty) / unit_us,
+            largest_term(cost, shape)};
+}
+
+// Recurrent over buffered. Only what the two steps do not share makes the ratio uncertain: their decode
+// kernels, whose errors are taken as independent.
+StepPrediction gain(const StepPoint& point, const StepCost& cost) {
+    StepPoint buffered = point;
+    buffered.variant = "mixed";
+    const StepPrice before = cost.price(shape_of(point));
+    const StepPrice after = cost.price(shape_of(buffered));
+    const double ratio = before.time / after.time;
+    const double spread = std::hypot(before.linear_time / before.time, after.linear_time / after.time);
+    constexpr double kKernelUncertainty =
+        0.03;  // median error of the kernels' laws on rows that they never saw
+    return {point, ratio, ratio * spread * kKernelUncertainty, "linear"};
+}
+
+}  // namespace
+
+std::vector<StepPoint> load_step_points(const std::string& file) {
+    std::ifstream in(file);
+    std::string header;
+    std::getline(in, header);
+    std::vector<Mistake> mistakes;
+    std::vector<StepPoint> points;
+    if (header.find("variant") != std::string::npos) {
+        points = whole_steps(CsvTable(
+            file, {"model", "batch", "context", "variant", "step_us", "step_us_min", "sm_mhz", "power_w"},
+            mistakes));
+    } else {
+        points = published_points(
+            CsvTable(file, {"device", "model", "metric", "batch", "context", "value", "source"}, mistakes));
+    }
+    if (!mistakes.empty()) throw ConfigError(std::move(mistakes));
+    return points;
+}
+
+StepPrediction predict(const StepPoint& point, const std::string& experiment,
+                       const std::vector<Override>& overrides, LinearKernels kernels) {
+    std::vector<Override> all = overrides;
+    all.emplace_back("model", point.model);
+    all.emplace_back("device", point.device);
+    Experiment e = load_experiment(experiment, all);
+    e.engine.steps.linear_kernels = kernels;
+    if (point.metric == "decode_us") {
+        // One graph after another, without an engine; on one stream unless the variant has two.
+        e.engine.steps.host_gap = Time();
+        e.engine.steps.overlapped[static_cast<std::size_t>(Overlap::kGateProjection)] =
+            point.variant == "packed_2s";
+    }
+    const StepCost cost = make_step_cost(e);
+    if (point.metric == "decode_us") return of_step(point, cost, shape_of(point), 1.0);
+    if (point.metric == "tpot_ms") return of_step(point, cost, shape_of(point), 1e3);
+    if (point.metric == "ttft_ms") return of_step(point, cost, prefill_step(point.context, 0), 1e3);
+    if (point.metric == "buffer_gain") return gain(point, cost);
+    throw ConfigError(profile_mistake(point.place.file, point.place.line, "metric",
+                                      fmt::format("unknown value `{}`", point.metric)));
+}
+
+}  // namespace kvsim
