@@ -6,13 +6,7 @@
 
 namespace kvsim::pipelined {
 
-constexpr float kNormEpsilon = 1e-6f;
 constexpr float kQueryScale = 0.08838834764831845f;  // 128^-1/2
-constexpr float kLeastLogGate = -100.0f;             // e^-100 is zero in fp32, and sums of gates stay finite
-
-__device__ __forceinline__ float softplus(float x) {
-    return x > 20.0f ? x : log1pf(expf(x));
-}
 
 // Records of a chunk that are live, as masks of operand words that hold records 2t and 2t + 1, and 8 further.
 struct LiveMask {
@@ -70,8 +64,7 @@ struct HeadTerms {
             const uint2 raw = reinterpret_cast<const uint2*>(scalars() + 2)[token];
             const std::size_t at = (std::size_t(m.row) * p.tokens + token) * p.shape.v_heads + m.value_head;
             beta[n] = 1.0f / (1.0f + __expf(-half_of_word(raw.y, at)));
-            const float step = rate * softplus(half_of_word(raw.x, at) + bias);
-            float sum = step < kLeastLogGate ? kLeastLogGate : step;
+            float sum = log_gate_at_rate(rate, half_of_word(raw.x, at) + bias);
             if constexpr (kVerify) {
 #pragma unroll
                 for (int d = 1; d < 4; d *= 2) {

@@ -3,13 +3,13 @@
 #pragma once
 
 #include "kernels/launch.hpp"
+#include "kernels/linear_common.cuh"
 #include "kernels/ptx.cuh"
 
 namespace kvsim::pipelined {
 
 using namespace ptx;
 
-constexpr int kDim = 128;      // k_dim and v_dim
 constexpr int kTileRows = 32;  // state rows of a tile
 constexpr int kTilesPerHead = kDim / kTileRows;
 constexpr int kConsumers = 10;  // warps that compute: with two that ask for data, three on each scheduler
@@ -18,7 +18,6 @@ constexpr int kChunk = 16;  // records of one tensor core instruction
 constexpr int kVectorBytes = 2 * kDim;
 // Strides in shared memory, so that eight rows of 16 bytes, or two of 64, fall into distinct banks.
 constexpr int kVectorStride = kVectorBytes + 64;
-constexpr unsigned kAllLanes = 0xffffffffu;
 
 constexpr int plane_bytes(StateFormat f) {
     return kTileRows * kDim * (f == StateFormat::kFp32 ? 4 : 2);
@@ -197,11 +196,12 @@ struct HeadProducer {
     }
 };
 
-// The stages of the tiles of a block, in order: the first of every consumer, the second of every consumer,
-// ...
+// Stages of each consumer: the same bytes for every format.
 constexpr int own_stages(StateFormat f) {
     return f == StateFormat::kFp32 ? 1 : 2;
-}  // the same bytes in flight
+}
+
+// The stages of a block's tiles, in order: the first of every consumer, then the second of every consumer.
 struct TileCursor {
     int consumer = 0, turn = 0;
     __device__ __forceinline__ int stage(int own) const { return consumer * own + turn; }

@@ -10,11 +10,14 @@
 #include <cstdint>
 
 #include "kernels/launch.hpp"
+#include "kernels/linear_common.cuh"
+#include "kernels/ptx.cuh"
 #include "kernels/split_word.hpp"
 
 namespace kvsim::tile {
 
-constexpr int kDim = 128;  // k_dim and v_dim
+using namespace ptx;
+
 constexpr int kRows = 32;  // state rows of a block
 constexpr int kThreads = 64;
 constexpr int kBlocksPerHead = kDim / kRows;
@@ -23,9 +26,6 @@ constexpr int kLanesPerRow = 8;
 constexpr int kColumns = 16;  // of one lane
 constexpr int kPasses = 4;    // rows of one lane; a warp holds 4 rows per pass
 constexpr int kRowsPerWarp = 16;
-constexpr unsigned kAllLanes = 0xffffffffu;
-constexpr float kNormEpsilon = 1e-6f;
-constexpr float kLogGateFloor = -100.0f;
 
 using Columns = float[kColumns];
 using Tile = Columns[kPasses];  // a lane's part of the state: its columns of the rows 4 n further in pass n
@@ -42,12 +42,6 @@ __device__ __forceinline__ int column(int lane, int j) {
     return kGroup<kFormat> * (lane % kLanesPerRow + kLanesPerRow * j);
 }
 
-__device__ __forceinline__ float low_half(unsigned word) {
-    return __uint_as_float(word << 16);
-}
-__device__ __forceinline__ float high_half(unsigned word) {
-    return __uint_as_float(word & 0xffff0000u);
-}
 __device__ __forceinline__ unsigned pack_halves(float low, float high) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
     return reinterpret_cast<const unsigned&>(pair);
@@ -107,12 +101,8 @@ __device__ __forceinline__ float transpose_sum(float (&values)[8], int lane) {
     return values[0];
 }
 
-__device__ __forceinline__ float softplus(float x) {
-    return x > 20.0f ? x : log1pf(expf(x));
-}
 __device__ __forceinline__ float log_gate(float a_log, float a, float dt_bias) {
-    const float gate = -expf(a_log) * softplus(a + dt_bias);
-    return gate < kLogGateFloor ? kLogGateFloor : gate;  // a NaN stays one
+    return log_gate_at_rate(-expf(a_log), a + dt_bias);
 }
 __device__ __forceinline__ float sigmoid(float x) {
     return 1.0f / (1.0f + expf(-x));
@@ -202,23 +192,6 @@ __device__ __forceinline__ void advance(Tile& s, float decay, float u, const Col
 #pragma unroll
         for (int c = 0; c < kColumns; ++c) s[pass][c] = fmaf(row_u, k[c], decay * s[pass][c]);
     }
-}
-
-// L2 policies of loads.
-__device__ __forceinline__ std::uint64_t evict_first() {
-    std::uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-__device__ __forceinline__ std::uint64_t evict_last() {
-    std::uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-__device__ __forceinline__ std::uint64_t evict_unchanged() {
-    std::uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
 }
 
 // A block's rows of a state in memory, in pieces of 16 bytes.
@@ -327,25 +300,5 @@ struct StateRows {
         }
     }
 };
-
-// Copies to shared memory of what is read once.
-__device__ __forceinline__ unsigned shared_address(const void* p) {
-    return static_cast<unsigned>(__cvta_generic_to_shared(p));
-}
-__device__ __forceinline__ void copy_piece(void* to, const void* from, std::uint64_t policy) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
-                 "l"(from), "l"(policy)
-                 : "memory");
-}
-__device__ __forceinline__ void copy_word(void* to, const void* from, std::uint64_t policy) {
-    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], 4, %2;" ::"r"(shared_address(to)),
-                 "l"(from), "l"(policy)
-                 : "memory");
-}
-// Ends this thread's copies, and those of the block.
-__device__ __forceinline__ void finish_copies() {
-    asm volatile("cp.async.wait_all;" ::: "memory");
-    __syncthreads();
-}
 
 }  // namespace kvsim::tile

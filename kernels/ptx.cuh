@@ -1,4 +1,5 @@
-// PTX instructions of Hopper that CUDA C++ has no name for, one function each.
+// PTX instructions that CUDA C++ has no name for, one function each. Barriers that expect bytes and bulk
+// copies need compute capability 9.0.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -7,6 +8,7 @@
 #include <cstdint>
 
 namespace kvsim::ptx {
+
 __device__ __forceinline__ unsigned shared_address(const void* p) {
     return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
@@ -48,6 +50,22 @@ __device__ __forceinline__ void copy_piece(void* dst, const void* src) {
 __device__ __forceinline__ void copy_word(void* dst, const void* src) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(dst)), "l"(src) : "memory");
 }
+// The same of what is read once: with a policy for its lines in the L2.
+__device__ __forceinline__ void copy_piece(void* dst, const void* src, std::uint64_t policy) {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared_address(dst)),
+                 "l"(src), "l"(policy)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_word(void* dst, const void* src, std::uint64_t policy) {
+    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], 4, %2;" ::"r"(shared_address(dst)),
+                 "l"(src), "l"(policy)
+                 : "memory");
+}
+// Ends this thread's copies, and those of the block.
+__device__ __forceinline__ void finish_copies() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
+}
 // The half word at `index` of an array that starts at a whole word, into a word; half_of_word() finds it
 // there.
 __device__ __forceinline__ void copy_half(void* dst, const __nv_bfloat16* array, std::size_t index) {
@@ -85,6 +103,11 @@ __device__ __forceinline__ void fence_barrier_init() {
 __device__ __forceinline__ std::uint64_t evict_last() {
     std::uint64_t p;
     asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(p));
+    return p;
+}
+__device__ __forceinline__ std::uint64_t evict_unchanged() {
+    std::uint64_t p;
+    asm volatile("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(p));
     return p;
 }
 __device__ __forceinline__ std::uint64_t evict_first() {
@@ -136,16 +159,11 @@ __device__ __forceinline__ unsigned pack_bf16(float lo, float hi) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
     return r;
 }
-__device__ __forceinline__ float low_half(unsigned w) {
-    return __uint_as_float(w << 16);
-}
-__device__ __forceinline__ float high_half(unsigned w) {
-    return __uint_as_float(w & 0xffff0000u);
-}
 // Two fp32 numbers as the sum of two pairs of bf16: the upper halves of the words, and the rest.
 __device__ __forceinline__ void split_pair(float x0, float x1, unsigned& hi, unsigned& lo) {
     hi = __byte_perm(__float_as_uint(x0), __float_as_uint(x1), 0x7632);
     lo = pack_bf16(x0 - __uint_as_float(__float_as_uint(x0) & 0xffff0000u),
                    x1 - __uint_as_float(__float_as_uint(x1) & 0xffff0000u));
 }
+
 }  // namespace kvsim::ptx
