@@ -46,12 +46,9 @@ StepCost make_step_cost(const Experiment& experiment) {
     const std::filesystem::path folder = experiment.profile_dir;
     if (!std::filesystem::is_directory(folder) && folder.filename() != experiment.device.profile)
         throw_mistake({}, "profile_dir", fmt::format("no such folder: {}", folder.string()));
-    return StepCost({experiment.model,
-                     {},
-                     experiment.engine.steps,
-                     experiment.linear.state,
-                     load_fitted_operators(experiment.device, experiment.profile_dir),
-                     linear_kernels(experiment)});
+    return StepCost(
+        {experiment.model, experiment.parallelism, experiment.engine.steps, experiment.linear.state,
+         load_fitted_operators(experiment.device, experiment.profile_dir), linear_kernels(experiment)});
 }
 
 std::int64_t mean_tokens_per_request(const Experiment& experiment) {
@@ -67,8 +64,8 @@ std::int64_t mean_tokens_per_request(const Experiment& experiment) {
 }
 
 Capacity solve_capacity(const Experiment& experiment, std::int64_t tokens_per_request) {
-    return solve_capacity(experiment.model, experiment.device, experiment.engine, experiment.linear,
-                          tokens_per_request);
+    return solve_capacity(rank_model(experiment.model, experiment.parallelism), experiment.device,
+                          experiment.engine, experiment.linear, tokens_per_request);
 }
 
 }  // namespace kvsim

@@ -10,6 +10,7 @@
 #include "sim/cost/device.hpp"
 #include "sim/memory/capacity.hpp"
 #include "sim/model/model.hpp"
+#include "sim/model/rank.hpp"
 #include "sim/workload/workload.hpp"
 
 namespace kvsim {
@@ -19,6 +20,7 @@ struct Experiment {
     ModelSpec model;
     DeviceSpec device;
     EngineSpec engine;
+    Parallelism parallelism;  // of one replica; the device is that of every rank
     LinearServing linear;
     WorkloadSpec workload;
     std::uint64_t seed = 1;

@@ -123,6 +123,23 @@ class Resolver {
     std::set<std::string, std::less<>> broken_;
 };
 
+// Whether they divide the model's heads and widths is rank_model()'s to say.
+Parallelism read_parallelism(const YamlCursor& map) {
+    constexpr IntRange kRanks{1, 1024};
+    Parallelism p;
+    if (!map.present()) return p;
+    p.tp = map.find("tp").small_integer(kRanks, 1);
+    p.ep = map.find("ep").small_integer(kRanks, 1);
+    p.attention_dp = map.find("attention_dp").small_integer(kRanks, 1);
+    return p;
+}
+
+void write_parallelism(YAML::Emitter& out, const Parallelism& p) {
+    out << YAML::Flow << YAML::BeginMap << YAML::Key << "tp" << YAML::Value << p.tp << YAML::Key << "ep"
+        << YAML::Value << p.ep << YAML::Key << "attention_dp" << YAML::Value << p.attention_dp
+        << YAML::EndMap;
+}
+
 Experiment read_experiment(const YamlCursor& root, const Resolver& parts, const ConfigFolders& folders) {
     Experiment experiment;
     root.at("schema");
@@ -135,6 +152,7 @@ Experiment read_experiment(const YamlCursor& root, const Resolver& parts, const 
     if (!parts.broken(FileKind::kDevice)) experiment.device = read_device(device);
     if (!parts.broken(FileKind::kEngine)) experiment.engine = read_engine(engine);
     if (!parts.broken(FileKind::kWorkload)) experiment.workload = read_workload(workload);
+    experiment.parallelism = read_parallelism(root.find("parallelism"));
     experiment.linear = read_linear(root.find("linear"), experiment.model.state);
     experiment.seed = static_cast<std::uint64_t>(root.find("seed").integer({.min = 0}, 1));
     if (const YamlCursor horizon = root.find("horizon"); horizon.present())
@@ -208,6 +226,7 @@ std::string to_yaml(const Experiment& experiment) {
     write_model(key("model"), experiment.model);
     write_device(key("device"), experiment.device);
     write_engine(key("engine"), experiment.engine);
+    write_parallelism(key("parallelism"), experiment.parallelism);
     write_linear(key("linear"), experiment.linear);
     write_workload(key("workload"), experiment.workload);
     key("seed") << experiment.seed;

@@ -26,8 +26,9 @@ class CostPricer final : public StepPricer {
 
 // What fits beside the weights. Throws ConfigError when these alone do not fit: there is nothing to run then.
 Capacity capacity_for(const Experiment& experiment, std::int64_t tokens_per_request) {
-    const Capacity capacity = solve_capacity(experiment.model, experiment.device, experiment.engine,
-                                             experiment.linear, tokens_per_request);
+    const Capacity capacity =
+        solve_capacity(rank_model(experiment.model, experiment.parallelism), experiment.device,
+                       experiment.engine, experiment.linear, tokens_per_request);
     if (capacity.limit == Limit::kWeights) {
         throw_mistake(
             {}, "model",

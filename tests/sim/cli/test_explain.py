@@ -66,6 +66,25 @@ class Explain(CliTest):
         self.assertLess(step("ideal"), step("vllm"))
         self.assertLess(step("ideal"), step("sglang"))
 
+    def test_ranks_share_a_model(self):
+        one = self.json("explain", "experiment.yaml")
+        two = self.json("explain", "experiment.yaml", "--set", "parallelism.tp=2")
+        bytes_of = [{op["name"]: op["bytes"] for op in result["operators"]} for result in (one, two)]
+        self.assertEqual(bytes_of[0]["linear.buffered"], 2 * bytes_of[1]["linear.buffered"])
+        self.assertEqual({name for name in bytes_of[1] if "reduce" in name or "gather" in name},
+                         {"embedding.all_reduce", "mixer.all_reduce", "ffn.all_reduce", "logits.gather"})
+        self.refused("explain", "experiment.yaml", "--set", "parallelism.tp=3", says=["cannot be divided over 3 ranks"])
+        weights = [self.json("capacity", "experiment.yaml", "--set", f"parallelism.tp={tp}")["weights_bytes"] for tp in (1, 2)]
+        self.assertTrue(weights[0] / 2 < weights[1] < 0.52 * weights[0])  # norms and routers are held by both
+
+    def test_a_prompt(self):
+        result = self.json("explain", "experiment.yaml", "--prefill", 2048)
+        names = {op["name"] for op in result["operators"]}
+        self.assertLessEqual({"linear.chunk_prefill", "attention.prefill"}, names)
+        self.assertNotIn("attention.decode", names)
+        cached = self.json("explain", "experiment.yaml", "--prefill", 2048, "--context", 4096)
+        self.assertGreater(cached["step_us"], result["step_us"])
+
     def test_table_without_json(self):
         text = self.kvsim("explain", "experiment.yaml").stdout
         self.assertIn("decode step of 32 sequences at context 1024", text)
