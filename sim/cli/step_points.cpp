@@ -70,18 +70,28 @@ StepPrediction of_step(const StepPoint& point, const StepCost& cost, const StepS
             largest_term(cost, shape)};
 }
 
+// Of the decode kernels of linear attention, relative to the step.
+double linear_deviation(const StepCost& cost, const StepShape& shape, Time step) {
+    double us = 0.0;
+    for (const OperatorCost& op : cost.explain(shape)) {
+        if (op.family == CostFamily::kLinear) us += to_us(op.time) * op.uncertainty;
+    }
+    return us / to_us(step);
+}
+
 // Recurrent over buffered. Only what the two steps do not share makes the ratio uncertain: their decode
-// kernels, whose errors are taken as independent.
+// kernels, each with a law of its own.
 StepPrediction gain(const StepPoint& point, const StepCost& cost) {
     StepPoint buffered = point;
     buffered.variant = "mixed";
-    const StepPrice before = cost.price(shape_of(point));
-    const StepPrice after = cost.price(shape_of(buffered));
-    const double ratio = before.time / after.time;
-    const double spread = std::hypot(before.linear_time / before.time, after.linear_time / after.time);
-    constexpr double kKernelUncertainty =
-        0.03;  // median error of the kernels' laws on rows that they never saw
-    return {point, ratio, ratio * spread * kKernelUncertainty, "linear"};
+    const StepShape before = shape_of(point);
+    const StepShape after = shape_of(buffered);
+    const Time before_time = cost.price(before).time;
+    const Time after_time = cost.price(after).time;
+    const double ratio = before_time / after_time;
+    const double deviation =
+        std::hypot(linear_deviation(cost, before, before_time), linear_deviation(cost, after, after_time));
+    return {point, ratio, ratio * deviation, "linear"};
 }
 
 }  // namespace
