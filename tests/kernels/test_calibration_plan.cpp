@@ -55,36 +55,35 @@ TEST_CASE("h200.yaml gives the number of rows that its lists say") {
     CHECK(count(cases, Kernel::kEmpty) == 1);
     CHECK(count(cases, Kernel::kStreamCopy) == 16);  // 2^16 .. 2^31
     CHECK(count(cases, Kernel::kStreamRead) == 16);
-    // fp32 at 15 batches of five shapes and 7 warm ones; bf16 at 15, and at 5 of two further shapes.
-    CHECK(count(cases, Kernel::kLinearRecurrent) == 5 * 15 + 7 + 15 + 2 * 5);
+    // fp32 at 15 batches and 7 warm ones, and at 8 of four further shapes; bf16 at 8, and at 3 of two shapes.
+    CHECK(count(cases, Kernel::kLinearRecurrent) == 15 + 7 + 4 * 8 + 8 + 2 * 3);
 
     // Ring of 16, every fill: 16 fills, 5 flushes, and the mixed numbers of flushing rows {1, 2, B/16, B/4}
     // that are distinct, at least 1 and below B (all B rows is one of the 5 flushes): none at batch 1; 1 at
     // 2; 1, 2 at 4 and 8 (B/4 = 1, 2); 1, 2, B/4 at 16, 24, 32 (B/16 = 1, 1, 2); 1, 2, B/16, B/4 from 48.
-    const int every_fill = 15 * (16 + 5) + 0 + 1 + 2 + 2 + 3 * 3 + 8 * 4;
-    // Nine batches, B/16 and B/4: none at 1; B/4 at 4 and 8; both at the six others.
-    const int mixed = 2 * 1 + 6 * 2;
-    const int formats = 2 * (9 * (5 + 2) + mixed);
-    const int fp32_u = 2 * 5 * (3 + 1);
-    const int heads = 4 * (9 * (3 + 1) + mixed);
-    // Batches 1, 8, 64, 128, 512, B/16 at the last three.
-    const int heads_and_formats = 2 * 2 * (5 * (3 + 1) + 3);
-    // Rings 4, 8, 24, 32, 64, 128 at batches 1, 8, 64, 256: fills 0, (C-1)/2, C-1, one flush; B/C rows at 8,
-    // 64, 256 for 4 and 8; at 64 and 256 for 24, 32, 64; at 256 for 128.
-    const int rings = 6 * 4 * (3 + 1) + 2 * 3 + 3 * 2 + 1;
+    const int every_fill = 13 * (16 + 5) + 0 + 1 + 2 + 2 + 3 * 3 + 6 * 4;
+    // Batches 1, 8, 32, 64, 128, 256, 512; of B/16 and B/4 none at 1, B/4 at 8, both at the five others.
+    const int formats = 2 * (7 * (5 + 2) + 1 + 5 * 2);
+    const int fp32_u = 5 * (3 + 1) + 7 * (3 + 1);
+    const int heads = 4 * (6 * (3 + 1) + 1 + 4 * 2);  // without 256
+    // Batches 8, 64, 512, B/16 at the last two.
+    const int heads_and_formats = 2 * 2 * (3 * (3 + 1) + 2);
+    // Rings 4, 8, 24, 32, 64, 128 at batches 1, 8, 64, 256: two fills, one flush; B/C rows at 8, 64, 256 for
+    // 4 and 8; at 64 and 256 for 24, 32, 64; at 256 for 128.
+    const int rings = 6 * 4 * (2 + 1) + 2 * 3 + 3 * 2 + 1;
     CHECK(count(cases, Kernel::kLinearBuffered) ==
           every_fill + formats + fp32_u + heads + heads_and_formats + rings);
 
-    // T = 2..9 at six batches of 16/32 heads; T = 5, 8 at five batches of four shapes; bf16 at T = 2, 5, 8.
-    CHECK(count(cases, Kernel::kLinearVerifyStored) == 8 * 6 + 2 * 5 * 4 + 3 * 6);
+    // T = 2, 3, 5, 8, 9 at six batches of 16/32 heads; T = 5 at four of four shapes; bf16 at T = 2, 5, 8.
+    CHECK(count(cases, Kernel::kLinearVerifyStored) == 5 * 6 + 4 * 4 + 3 * 6);
 
-    // T = 5, ring of 16: fills 0..11 and three flushes at 1, 8, 24, 32, 64, 96, 128, 512; B/4 at 8; B/16 and
-    // B/4 from 24. T = 8: five fills, two flushes at 1, 8, 32, 64, 128, 512; B/4 from 8. T = 2, 3, 4, 6, 9 at
-    // the same: three fills, one flush.
-    const int main = 8 * (12 + 3) + 1 + 6 * 2 + 6 * (5 + 2) + 5 + 5 * 6 * (3 + 1);
-    const int verify_formats = 2 * 2 * 6 * (3 + 1);
+    // T = 5, ring of 16: fills 0..11 and three flushes at 1, 8, 32, 64, 128, 512; B/4 at 8; B/16 and B/4 from
+    // 32. T = 8: five fills, two flushes at the same; B/4 from 8. T = 2, 3, 4, 6, 9 without 32: three fills,
+    // one flush.
+    const int main = 6 * (12 + 3) + 1 + 4 * 2 + 6 * (5 + 2) + 5 + 5 * 5 * (3 + 1);
+    const int verify_formats = 2 * 2 * 4 * (3 + 1);
     const int verify_fp32_u = 3 * (2 + 1);
-    const int verify_heads = 4 * 2 * 5 * (2 + 1);
+    const int verify_heads = 4 * 4 * (2 + 1);
     const int verify_heads_and_formats = 2 * 2 * 3 * (2 + 1);
     const int verify_rings = 2 * 3 * (2 + 1);
     CHECK(count(cases, Kernel::kLinearVerifyBuffered) ==
