@@ -5,78 +5,88 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
+#include "sim/base/error.hpp"
+#include "sim/cli/capacity_table.hpp"
 #include "sim/cli/command.hpp"
 #include "sim/cli/options.hpp"
 #include "sim/cli/setup.hpp"
-#include "sim/cli/table.hpp"
+#include "sim/config/locate.hpp"
 
 namespace kvsim {
 namespace {
 
+constexpr int kDefaultBuffer = 16;  // of buffered alternatives to an experiment that buffers nothing
+const std::vector<int> kDefaultDrafts{0, 1, 3, 7};
+
 struct CapacityOptions {
     FileOptions input;
     std::optional<std::int64_t> tokens;
+    std::vector<int> drafts;
+    bool compare = false;
     bool json = false;
 };
 
-std::string_view limit_name(const Capacity& c) {
-    return kLimitNames[static_cast<std::size_t>(c.limit)];
+CapacityAnswer answer(Experiment experiment, Form form, int drafts, std::int64_t tokens) {
+    LinearServing& linear = experiment.linear;
+    linear.form = with_drafts(form, drafts);
+    linear.drafts = drafts;
+    const bool buffers = form == Form::kBuffered;
+    if (buffers && linear.buffer_length == 1) linear.buffer_length = kDefaultBuffer;
+    if (!buffers) linear.buffer_length = 1;
+    const Capacity capacity = solve_capacity(experiment, tokens);
+    return {std::move(experiment), tokens, capacity};
 }
 
-nlohmann::ordered_json to_json(const Experiment& experiment, const Capacity& c, std::int64_t tokens) {
-    nlohmann::ordered_json json;
-    json["model"] = experiment.model.name;
-    json["device"] = experiment.device.name;
-    json["engine"] = experiment.engine.name;
-    json["per_request"] = {{"state_bytes", c.state_per_request.value()},
-                           {"conv_bytes", c.conv_per_request.value()},
-                           {"buffer_bytes", c.buffer_per_request.value()},
-                           {"kv_bytes_per_token", c.kv_per_token.value()}};
-    json["slots_per_request"] = c.slots_per_request;
-    json["tokens_per_request"] = tokens;
-    json["weights_bytes"] = c.weights.value();
-    json["state_pool_bytes"] = c.state_pool.value();
-    json["kv_pool_bytes"] = c.kv_pool.value();
-    json["state_slots"] = c.state_slots;
-    json["kv_tokens"] = c.kv_tokens;
-    json["requests"] = c.requests;
-    json["limit"] = limit_name(c);
-    return json;
+// The experiment's own engine, as it is set, then the others of the configs folders.
+std::vector<Experiment> engines_of(const CapacityOptions& options) {
+    const std::vector<Override> overrides = parse_assignments(options.input.assignments);
+    std::vector<Experiment> experiments{load_experiment(options.input.file, overrides)};
+    const std::string own = experiments[0].engine.name;
+    for (const std::string& engine : ConfigFolders(options.input.file).names(FileKind::kEngine)) {
+        if (engine == own) continue;
+        Experiment other = experiments[0];
+        other.engine = load_experiment(options.input.file, {{"engine", engine}}).engine;
+        experiments.push_back(std::move(other));
+    }
+    return experiments;
 }
 
-std::string to_table(const Experiment& experiment, const Capacity& c, std::int64_t tokens) {
-    const auto mib = [](Bytes bytes) {
-        return fmt::format("{:.2f} MiB", static_cast<double>(bytes.value()) / (1 << 20));
-    };
-    const Bytes slot = c.state_per_request + c.conv_per_request + c.buffer_per_request;
-    using enum TextTable::Align;
-    TextTable table({{"memory", kLeft}, {"size"}, {"", kLeft}});
-    table.add_row({"weights", mib(c.weights), ""});
-    table.add_row({"state, one copy", mib(c.state_per_request), "per request"});
-    table.add_row({"convolution, one copy", mib(c.conv_per_request), "per request"});
-    table.add_row({"buffer", mib(c.buffer_per_request), "per request"});
-    table.add_row({"slots", mib(slot * c.slots_per_request),
-                   fmt::format("per request, {} of them", c.slots_per_request)});
-    table.add_row(
-        {"KV cache", mib(c.kv_per_token * tokens), fmt::format("per request of {} tokens", tokens)});
-    table.add_row({"state pool", mib(c.state_pool), fmt::format("{} slots", c.state_slots)});
-    table.add_row({"KV pool", mib(c.kv_pool), fmt::format("{} tokens", c.kv_tokens)});
-    return fmt::format("{} on {} under {}: {} requests of {} tokens fit, limited by {}\n\n{}",
-                       experiment.model.name, experiment.device.name, experiment.engine.name, c.requests,
-                       tokens, limit_name(c), table.str());
+ExitCode compare(const CapacityOptions& options) {
+    const std::vector<int>& drafts = options.drafts.empty() ? kDefaultDrafts : options.drafts;
+    const std::vector<Experiment> experiments = engines_of(options);
+    const std::int64_t tokens = options.tokens ? *options.tokens : mean_tokens_per_request(experiments[0]);
+    std::vector<CapacityAnswer> answers;
+    for (const Experiment& experiment : experiments) {
+        for (const int k : drafts) {
+            for (const Form form : {Form::kRecurrent, Form::kBuffered})
+                answers.push_back(answer(experiment, form, k, tokens));
+        }
+    }
+    if (options.json) {
+        fmt::print("{}\n", comparison_json(answers).dump(2));
+    } else {
+        fmt::print("{}", comparison_table(answers));
+    }
+    return ExitCode::kGood;
 }
 
 ExitCode capacity(const CapacityOptions& options) {
-    const Experiment experiment = load_experiment(options.input);
+    if (options.compare) return compare(options);
+    if (options.drafts.size() > 1)
+        throw_mistake({"--drafts"}, "",
+                      fmt::format("expected one number without --compare, got {}", options.drafts.size()));
+    Experiment experiment = load_experiment(options.input);
     const std::int64_t tokens = options.tokens ? *options.tokens : mean_tokens_per_request(experiment);
-    const Capacity result = solve_capacity(experiment, tokens);
+    const Form form = experiment.linear.form;
+    const CapacityAnswer result =
+        answer(std::move(experiment), form, options.drafts.empty() ? 0 : options.drafts[0], tokens);
     if (options.json) {
-        fmt::print("{}\n", to_json(experiment, result, tokens).dump(2));
+        fmt::print("{}\n", to_json(result).dump(2));
     } else {
-        fmt::print("{}", to_table(experiment, result, tokens));
+        fmt::print("{}", to_table(result));
     }
     return ExitCode::kGood;
 }
@@ -90,6 +100,18 @@ Action declare_capacity(CLI::App& app) {
            "--tokens", options->tokens,
            "Prompt + output tokens of a request (default: context + 1 of a steady workload, else the mean)")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+    app.add_option(
+           "--drafts", options->drafts,
+           fmt::format("Draft tokens that a step verifies beside the last one (default: 0); several, as in "
+                       "--drafts 0,3, with --compare (default there: {})",
+                       fmt::join(kDefaultDrafts, ",")))
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->check(CLI::Range(0, 64));
+    app.add_flag(
+        "--compare", options->compare,
+        "All engines, with and without a buffer, side by side: recurrent and buffered decode, verification "
+        "with stored states and buffered");
     app.add_flag("--json", options->json, "Print JSON");
     return [options](std::span<const std::string>) { return capacity(*options); };
 }

@@ -30,7 +30,7 @@ std::optional<RunOutcome> misfit(const Experiment& e) {
             RunStatus::kInfeasible,
             fmt::format("{} does not fit {}: {:.1f} GiB of weights; {} may use {:.1f} of {:.1f} GiB",
                         e.model.name, e.device.name, gib(capacity.weights), e.engine.name,
-                        gib(e.device.memory) * e.engine.mem_fraction_static, gib(e.device.memory)),
+                        gib(e.device.memory) * e.engine.memory.fraction, gib(e.device.memory)),
             "model", std::nullopt};
     }
     return RunOutcome{RunStatus::kInfeasible,

@@ -65,7 +65,8 @@ std::int64_t mean_tokens_per_request(const Experiment& experiment) {
 
 Capacity solve_capacity(const Experiment& experiment, std::int64_t tokens_per_request) {
     return solve_capacity(rank_model(experiment.model, experiment.parallelism), experiment.device,
-                          experiment.engine, experiment.linear, tokens_per_request);
+                          experiment.engine, experiment.linear, tokens_per_request,
+                          experiment.parallelism.attention_dp);
 }
 
 }  // namespace kvsim

@@ -102,13 +102,9 @@ void write_steps(YAML::Emitter& out, const EngineSteps& steps) {
 EngineSpec read_engine(const YamlCursor& map) {
     EngineSpec engine;
     engine.name = read_name(map.at("name"));
-    engine.mem_fraction_static =
-        map.at("mem_fraction_static").real({.min = 0.0, .max = 1.0, .above_min = true});
-    engine.state_memory_ratio =
-        map.at("state_memory_ratio").real({.min = 0.0, .max = 1e6, .above_min = true});
-    engine.state_slots_per_request = map.at("state_slots_per_request").small_integer({1, 1024});
     engine.max_running_requests = map.at("max_running_requests").small_integer({1, 1 << 20});
     engine.chunked_prefill_tokens = map.at("chunked_prefill_tokens").small_integer({1, 1 << 24});
+    engine.memory = read_engine_memory(map.at("memory"));
     engine.steps = read_steps(map.find("steps"));
     return engine;
 }
@@ -119,11 +115,9 @@ void write_engine(YAML::Emitter& out, const EngineSpec& engine) {
     };
     out << YAML::BeginMap;
     pair("name", engine.name);
-    pair("mem_fraction_static", shortest(engine.mem_fraction_static));
-    pair("state_memory_ratio", shortest(engine.state_memory_ratio));
-    pair("state_slots_per_request", engine.state_slots_per_request);
     pair("max_running_requests", engine.max_running_requests);
     pair("chunked_prefill_tokens", engine.chunked_prefill_tokens);
+    write_engine_memory(out << YAML::Key << "memory" << YAML::Value, engine.memory);
     write_steps(out << YAML::Key << "steps" << YAML::Value, engine.steps);
     out << YAML::EndMap;
 }

@@ -19,6 +19,7 @@ inline constexpr int kModelSchema = 2;
 ModelSpec read_model(const YamlCursor& map);
 DeviceSpec read_device(const YamlCursor& map);
 EngineSpec read_engine(const YamlCursor& map);
+EngineMemory read_engine_memory(const YamlCursor& map);  // a section of it
 WorkloadSpec read_workload(const YamlCursor& map);
 // `state` is the format where the map names none: the model's own.
 LinearServing read_linear(const YamlCursor& map, StateFormat state);
@@ -27,6 +28,7 @@ LinearServing read_linear(const YamlCursor& map, StateFormat state);
 void write_model(YAML::Emitter& out, const ModelSpec& model);
 void write_device(YAML::Emitter& out, const DeviceSpec& device);
 void write_engine(YAML::Emitter& out, const EngineSpec& engine);
+void write_engine_memory(YAML::Emitter& out, const EngineMemory& memory);
 void write_workload(YAML::Emitter& out, const WorkloadSpec& workload);
 void write_linear(YAML::Emitter& out, const LinearServing& linear);
 

@@ -38,12 +38,12 @@ Bytes conv_bytes_per_request(const ModelSpec& model) {
     return Bytes(linear_layers(model) * window * kBytesPerValue);
 }
 
-Bytes ring_bytes_per_request(const ModelSpec& model, int ring_capacity) {
+Bytes ring_bytes_per_request(const ModelSpec& model, int ring_capacity, RecordFormat records) {
     const LinearMixer* mixer = linear_mixer(model);
     if (mixer == nullptr) return Bytes(0);
-    // Records hold bf16 values and fp32 gates whatever the state format is.
-    const std::int64_t record = record_bytes(linear_shape(*mixer, StateFormat::kFp32));
-    return Bytes(linear_layers(model) * ring_capacity * record);
+    LinearShape shape = linear_shape(*mixer, StateFormat::kFp32);  // a record is the same beside any state
+    shape.records = records;
+    return Bytes(linear_layers(model) * ring_capacity * record_bytes(shape));
 }
 
 Bytes kv_bytes_per_token(const ModelSpec& model) {

@@ -11,8 +11,9 @@ namespace kvsim {
 
 Bytes state_bytes_per_request(const ModelSpec& model, StateFormat state);  // one copy
 Bytes conv_bytes_per_request(const ModelSpec& model);  // channels x (kernel - 1), bf16, one copy
-Bytes ring_bytes_per_request(const ModelSpec& model,
-                             int ring_capacity);  // so many records in every linear layer
+// So many records in every linear layer.
+Bytes ring_bytes_per_request(const ModelSpec& model, int ring_capacity,
+                             RecordFormat records = RecordFormat::kBf16);
 
 // bf16: K and V of every grouped-query layer, the shared latent of every MLA layer.
 Bytes kv_bytes_per_token(const ModelSpec& model);

@@ -36,7 +36,7 @@ Capacity capacity_for(const Experiment& experiment, std::int64_t tokens_per_requ
                         "{} bytes of memory, of which {} uses {:g} %",
                         experiment.model.name, capacity.weights.value(), experiment.device.name,
                         experiment.device.memory.value(), experiment.engine.name,
-                        100.0 * experiment.engine.mem_fraction_static));
+                        100.0 * experiment.engine.memory.fraction));
     }
     return capacity;
 }
@@ -49,7 +49,9 @@ RunResult run_steady(const Experiment& experiment, const SteadyWorkload& workloa
     result.requests.read = workload.batch;
     result.requests.rejected = workload.batch;
     result.rejected_by.state_slots = capacity.limit == Limit::kStateSlots ? workload.batch : 0;
-    result.rejected_by.kv_tokens = capacity.limit == Limit::kKvTokens ? workload.batch : 0;
+    const bool pool = capacity.limit == Limit::kKvTokens || capacity.limit == Limit::kBlocks ||
+                      capacity.limit == Limit::kBytes;
+    result.rejected_by.kv_tokens = pool ? workload.batch : 0;
     result.rejected_by.max_running = capacity.limit == Limit::kMaxRunning ? workload.batch : 0;
     return result;
 }

@@ -43,7 +43,7 @@ TEST_CASE("the SGLang engine file holds SGLang's own fraction for the H200") {
     const Experiment e = load_experiment(kSteady);
     const double reserved = 512 + 1.5 * e.engine.chunked_prefill_tokens + 1024.0 / 8 + 2 * 256;
     const double total = static_cast<double>(e.device.memory.value() >> 20);
-    CHECK(e.engine.mem_fraction_static == Approx(1 - reserved / total).margin(0.0005));
+    CHECK(e.engine.memory.fraction == Approx(1 - reserved / total).margin(0.0005));
 }
 
 // Published statistics of the Azure 2023 conversation trace: medians of 1,020 and 129 tokens, 19,366

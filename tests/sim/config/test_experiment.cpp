@@ -177,8 +177,8 @@ TEST_CASE("a missing name lists the names that exist") {
 TEST_CASE("files beside the experiment come before the program's own; paths are relative to the file") {
     const TemporaryFolder folder;
     const std::string engine =
-        "schema: kvsim/engine/1\nname: sglang\nmem_fraction_static: 0.5\nstate_memory_ratio: 1\n"
-        "state_slots_per_request: 3\nmax_running_requests: 48\nchunked_prefill_tokens: 2048\n";
+        "schema: kvsim/engine/1\nname: sglang\nmax_running_requests: 48\nchunked_prefill_tokens: 2048\n"
+        "memory: {fraction: 0.5, activations: reserved, pools: bytes}\n";
     folder.write("configs/engines/sglang.yaml", engine);
     folder.write("elsewhere/other.yaml", engine);
     folder.write("profiles/h200/fit.yaml", "");
@@ -186,7 +186,7 @@ TEST_CASE("files beside the experiment come before the program's own; paths are 
         folder.write("configs/experiments/e.yaml",
                      kHead + "model: qwen3.5-4b\ndevice: h200\nengine: sglang\n" + kSteadyWork);
     const Experiment e = load_experiment(file);
-    CHECK(e.engine.mem_fraction_static == 0.5);
+    CHECK(e.engine.memory.fraction == 0.5);
     CHECK(e.model.hidden == 2560);
     CHECK(e.profile_dir == folder / "profiles/h200");
     const std::string by_path = folder.write(
@@ -220,7 +220,7 @@ TEST_CASE("a part may change single keys of a named one") {
     const Experiment e = load_experiment(file);
     CHECK(e.engine.name == "small");
     CHECK(e.engine.max_running_requests == 64);
-    CHECK(e.engine.state_memory_ratio == 0.9);
+    CHECK(e.engine.memory == load_experiment(kSteady).engine.memory);
     file = with_engine("{base: sglang, max_running_request: 64}");
     CHECK(load_error(file, {}) ==
           file +
@@ -254,11 +254,11 @@ TEST_CASE("sizes that cannot be") {
     CHECK(message("model.hidden", "0") == "expected an integer from 1 to 65536, got `0`");
     CHECK(message("model.parts.ffn.type", "sparse") ==
           "expected one of gdn, kda, mamba2, lightning, gqa, mla, dense, moe, got `sparse`");
-    CHECK(message("engine.mem_fraction_static", "0") ==
+    CHECK(message("engine.memory.fraction", "0") ==
           "expected a finite number above 0 and of at most 1, got `0`");
-    CHECK(message("engine.mem_fraction_static", "1.01") ==
+    CHECK(message("engine.memory.fraction", "1.01") ==
           "expected a finite number above 0 and of at most 1, got `1.01`");
-    CHECK(message("engine.mem_fraction_static", "1").empty());
+    CHECK(message("engine.memory.fraction", "1").empty());
     CHECK(message("device.memory", "0 B") == "expected a size in bytes above zero, got `0 B`");
     CHECK(message("device.peak_bandwidth", "-1 TB/s") == "expected a bandwidth above zero, got `-1 TB/s`");
     CHECK(message("name", "../up") == "expected a name of letters, digits, `.`, `_` and `-`, got `../up`");
@@ -318,9 +318,7 @@ void check_round_trip(const Experiment& e, const TemporaryFolder& folder) {
     CHECK(back.device.sm_count == e.device.sm_count);
     CHECK(back.device.profile == e.device.profile);
     CHECK(back.engine.name == e.engine.name);
-    CHECK(back.engine.mem_fraction_static == e.engine.mem_fraction_static);
-    CHECK(back.engine.state_memory_ratio == e.engine.state_memory_ratio);
-    CHECK(back.engine.state_slots_per_request == e.engine.state_slots_per_request);
+    CHECK(back.engine.memory == e.engine.memory);
     CHECK(back.engine.max_running_requests == e.engine.max_running_requests);
     CHECK(back.engine.chunked_prefill_tokens == e.engine.chunked_prefill_tokens);
     CHECK(back.linear.form == e.linear.form);
@@ -361,7 +359,7 @@ TEST_CASE("random numbers survive the written form to the last bit") {
     Experiment e = load_experiment(kAzure);
     for (int i = 0; i < 50; ++i) {
         e.seed = random.bits() >> 1;
-        e.engine.mem_fraction_static = random.uniform() + 1e-9;
+        e.engine.memory.fraction = random.uniform() + 1e-9;
         e.device.peak_bf16 = FlopRate(random.log_normal(1e14, 3.0));
         e.horizon = Time(static_cast<std::int64_t>(random.bits() >> 2));
         auto& workload = std::get<SyntheticWorkload>(e.workload);

@@ -2,27 +2,18 @@
 
 #include "sim/base/check.hpp"
 #include "sim/model/parameters.hpp"
+#include "tests/sim/memory/support.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/models.hpp"
 
 using namespace kvsim;
+using namespace kvsim::testing;
 
 namespace {
 
-constexpr std::int64_t kGiB = std::int64_t{1} << 30;
-
-DeviceSpec device_with(std::int64_t memory) {
-    DeviceSpec d;
-    d.name = "test device";
-    d.memory = Bytes(memory);
-    return d;
-}
-
 EngineSpec engine_with(int slots_per_request, int max_running = 1'000'000) {
     EngineSpec e;
-    e.mem_fraction_static = 0.75;
-    e.state_memory_ratio = 0.9;
-    e.state_slots_per_request = slots_per_request;
+    e.memory.fraction = 0.75;
+    e.memory.pools = SplitPools{.state_ratio = 0.9, .slots_per_request = slots_per_request};
     e.max_running_requests = max_running;
     return e;
 }
@@ -30,23 +21,6 @@ EngineSpec engine_with(int slots_per_request, int max_running = 1'000'000) {
 LinearServing buffered(int length) {
     return {Form::kBuffered, length, StateFormat::kFp32};
 }
-
-// A model with hand-sized memory: one linear layer (state 1 x 32 x 32 x 4 = 4,096 B, convolution (2 x 32 +
-// 32) x 3 x 2 = 576 B) and one full-attention layer with 2 x 1 x 16 x 2 = 64 B per token.
-ModelSpec tiny_model() {
-    ModelSpec m;
-    m.name = "tiny";
-    m.hidden = 32;
-    m.vocab = 64;
-    m.tied_embeddings = true;
-    const DenseFfn ffn{"ffn", 64};
-    m.kinds = {{'L', LinearMixer{"linear", Family::kGdn, 1, 1, 32, 32, 4}, {}, ffn},
-               {'F', {}, GqaMixer{"attention", 1, 1, 16, true, true, true}, ffn}};
-    m.pattern = "LF";
-    return m;
-}
-constexpr std::int64_t kTinySlot = 4'096 + 576;
-constexpr std::int64_t kTinyKv = 64;
 
 }  // namespace
 
@@ -100,8 +74,7 @@ TEST_CASE("each limit binds where it must", "[capacity]") {
 
 TEST_CASE("weights that do not fit leave nothing", "[capacity]") {
     // 27B in bf16 is 53.8 GB: more than 0.75 x 64 GiB = 51.5 GB.
-    const Capacity c =
-        solve_capacity(testing::qwen35_27b(), device_with(64 * kGiB), engine_with(1), {}, 1024);
+    const Capacity c = solve_capacity(qwen35_27b(), device_with(64 * kGiB), engine_with(1), {}, 1024);
     CHECK(c.requests == 0);
     CHECK(c.limit == Limit::kWeights);
     CHECK(c.state_slots == 0);
@@ -109,8 +82,7 @@ TEST_CASE("weights that do not fit leave nothing", "[capacity]") {
     CHECK(c.state_pool == Bytes(0));
     CHECK(c.weights > Bytes(51'539'607'552));
 
-    const Capacity fits =
-        solve_capacity(testing::qwen35_27b(), device_with(141 * kGiB), engine_with(1), {}, 1024);
+    const Capacity fits = solve_capacity(qwen35_27b(), device_with(141 * kGiB), engine_with(1), {}, 1024);
     CHECK(fits.requests > 0);
 
     // Exactly nothing left is as bad as too little.
@@ -128,26 +100,8 @@ TEST_CASE("memory for weights but for not one slot names the slots", "[capacity]
     CHECK(c.limit == Limit::kStateSlots);
 }
 
-TEST_CASE("the ring costs the published share of the gain from dropping temporary states", "[capacity]") {
-    // Dropping D = 4 temporary states multiplies slots by (q + D)/q = 5.0, 2.33, 1.8 at q = 1, 3, 5; with a
-    // ring of 16 bf16 entries per slot (GDN 16/32) published as 4.58, 2.14, 1.65. The ratio of the two is
-    // what the ring costs.
-    const ModelSpec model = testing::qwen35_35b_a3b();
-    const DeviceSpec device =
-        device_with(std::int64_t{1} << 46);  // large, so that rounding to slots is below 1e-4
-    const double without =
-        static_cast<double>(solve_capacity(model, device, engine_with(1), {}, 1).state_slots);
-    const double with =
-        static_cast<double>(solve_capacity(model, device, engine_with(1), buffered(16), 1).state_slots);
-    CHECK(with / without ==
-          Approx((2'097'152.0 + 49'152) / (2'097'152 + 49'152 + 16 * 12'416)).epsilon(1e-4));
-    for (const auto& [q, published] : {std::pair{1, 4.58}, {3, 2.14}, {5, 1.65}}) {
-        CHECK((q + 4.0) / q * with / without == Approx(published).margin(0.006));
-    }
-}
-
 TEST_CASE("a buffer of one token is the recurrent form and charges no ring", "[capacity]") {
-    const ModelSpec model = testing::qwen35_35b_a3b();
+    const ModelSpec model = qwen35_35b_a3b();
     const DeviceSpec device = device_with(141 * kGiB);
     const Capacity one = solve_capacity(model, device, engine_with(1), buffered(1), 1024);
     const Capacity recurrent = solve_capacity(model, device, engine_with(1), {}, 1024);
@@ -158,7 +112,7 @@ TEST_CASE("a buffer of one token is the recurrent form and charges no ring", "[c
 }
 
 TEST_CASE("half-precision states double the slots up to the convolution's share", "[capacity]") {
-    const ModelSpec model = testing::qwen35_35b_a3b();
+    const ModelSpec model = qwen35_35b_a3b();
     const DeviceSpec device = device_with(std::int64_t{1} << 46);
     const LinearServing bf16{Form::kRecurrent, 1, StateFormat::kBf16};
     const double ratio =

@@ -23,8 +23,8 @@ Experiment experiment(WorkloadSpec workload) {
     e.device.peak_fp32 = FlopRate(66.9e12);
     e.device.sm_count = 132;
     e.engine.name = "engine";
-    e.engine.mem_fraction_static = 0.9;
-    e.engine.state_memory_ratio = 0.9;
+    e.engine.memory.fraction = 0.9;
+    e.engine.memory.pools = SplitPools{.state_ratio = 0.9};
     e.engine.max_running_requests = 300;
     e.engine.chunked_prefill_tokens = 8192;
     e.linear = {Form::kBuffered, 16, StateFormat::kFp32};
@@ -89,7 +89,7 @@ TEST_CASE("a steady batch that does not fit is rejected as a whole, with the lim
     CHECK(running.steps == 0);
 
     // 1 % of what the weights leave free is for states: far below 300 of 60 MiB.
-    e.engine.state_memory_ratio = 0.01;
+    e.engine.memory.pools = SplitPools{.state_ratio = 0.01};
     e.workload = SteadyWorkload{200, 1, 10};
     CHECK(run(e).rejected_by.state_slots == 200);
 }
