@@ -17,3 +17,9 @@ cmake --build "$build" --target kvsim >&2
 "$python" plots/kernel_latency.py --profile profiles/h200 --out figures
 "$build/kvsim" validate profiles/h200 --rows results/h200_rows.csv >&2
 "$python" plots/roofline.py --profile profiles/h200 --rows results/h200_rows.csv --out figures
+
+for q in 1 3 5; do  # SGLang: radix cache off, on, on with an extra buffer
+  "$build/kvsim" capacity configs/experiments/steady_decode.yaml --compare --json --tokens 2048 \
+    --drafts 0,1,2,3,4,5,6,7,8 --set engine.memory.slots_per_request=$q > results/capacity_q$q.json
+done
+"$python" plots/capacity.py results/capacity_q{1,3,5}.json --out figures

@@ -24,6 +24,7 @@ def write_csv(path, columns, rows):
 
 class FigureCase(unittest.TestCase):
     script_name = ""
+    reads_profile = True
 
     def setUp(self):
         temporary = tempfile.TemporaryDirectory()
@@ -37,7 +38,8 @@ class FigureCase(unittest.TestCase):
         write_csv(self.folder / f"{name}.csv", PROFILE_COLUMNS, rows)
 
     def run_script(self, code, *arguments):
-        result = subprocess.run([sys.executable, "-B", PLOTS / self.script_name, f"--profile={self.folder}",
+        profile = [f"--profile={self.folder}"] if self.reads_profile else []
+        result = subprocess.run([sys.executable, "-B", PLOTS / self.script_name, *profile,
                                  f"--out={self.folder / 'figures'}", *arguments],
                                 capture_output=True, text=True, timeout=120)
         self.assertEqual(result.returncode, code, result.stderr)
