@@ -5,11 +5,13 @@
 namespace kvsim {
 
 std::span<const Command> commands() {
-    static constexpr std::array<Command, 10> kCommands{{
+    static constexpr std::array<Command, 11> kCommands{{
         {"run", "Simulate one experiment and print its metrics", declare_run},
         {"sweep", "Simulate every point of a sweep and write one row per point", declare_sweep},
         {"explain", "Take one decode step apart: bytes, FLOPs, time, bound and source of every operator",
          declare_explain},
+        {"linear", "Take one linear layer by buffer length: bytes, and latency with a cold and a warm L2",
+         declare_linear},
         {"capacity", "How many requests fit on the device, and which limit binds", declare_capacity},
         {"fit", "Fit the parameters of a measured profile and write its fit.yaml", declare_fit},
         {"fit-tables", "Fit the laws of operators to published tables and write their published.yaml",

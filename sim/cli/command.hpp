@@ -30,6 +30,7 @@ std::span<const Command> commands();
 Action declare_run(CLI::App& app);
 Action declare_sweep(CLI::App& app);
 Action declare_explain(CLI::App& app);
+Action declare_linear(CLI::App& app);
 Action declare_capacity(CLI::App& app);
 Action declare_fit(CLI::App& app);
 Action declare_fit_tables(CLI::App& app);

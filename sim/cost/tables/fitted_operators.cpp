@@ -168,6 +168,16 @@ Estimate FittedOperators::packed_decode(const PackedDecodeWork& w) const {
     });
 }
 
+Estimate FittedOperators::linear_bytes(const LinearBytesWork& w) const {
+    KVSIM_CHECK(w.work.sequences > 0, "no sequences");
+    const PackedDecodeLaw::Bytes bytes = bytes_of(w);
+    const OptionalFit<PackedDecodeLaw>& fit = impl_->families.packed_decode;
+    if (!fit) return impl_->roofline({bytes.moved, 0.0});
+    const LawTime t = fit->law.time(bytes, w.rotation, impl_->gpu);
+    return to_estimate(t, fit->sigma[static_cast<std::size_t>(t.regime)],
+                       w.form == Form::kRecurrent ? Source::kFitted : Source::kExtrapolated);
+}
+
 Estimate FittedOperators::linear_prefill(const LinearPrefillWork& w) const {
     KVSIM_CHECK(w.sequences > 0 && w.new_tokens > 0 && w.longest > 0, "{} sequences, {} tokens", w.sequences,
                 w.new_tokens);
@@ -222,7 +232,8 @@ Estimate FittedOperators::elementwise(Bytes bytes) const {
                        kSmallKernelUncertainty, Source::kRoofline);
 }
 
-Estimate FittedOperators::roofline(Bytes bytes, Flops flops, std::int64_t launches, MatrixFormat format) const {
+Estimate FittedOperators::roofline(Bytes bytes, Flops flops, std::int64_t launches,
+                                   MatrixFormat format) const {
     return impl_->roofline({static_cast<double>(bytes.value()), static_cast<double>(flops.value()), format,
                             static_cast<double>(launches)});
 }

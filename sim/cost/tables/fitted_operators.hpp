@@ -44,6 +44,8 @@ class FittedOperators {
     Estimate attention_decode(const AttentionDecodeWork& work) const;
     Estimate attention_prefill(const AttentionPrefillWork& work) const;
     Estimate packed_decode(const PackedDecodeWork& work) const;
+    // At the rates of packed_decode; fitted for that kernel's own form, extrapolated for others.
+    Estimate linear_bytes(const LinearBytesWork& work) const;
     Estimate linear_prefill(const LinearPrefillWork& work) const;
     Estimate conv_update(const ConvWork& work) const;
     Estimate conv_prefill(const ConvWork& work) const;
@@ -51,7 +53,8 @@ class FittedOperators {
     Estimate all_reduce(Bytes message, int ranks) const;
     // A pointwise, norm or gather kernel: launch, then bytes (read plus written) at the memory's rate.
     Estimate elementwise(Bytes bytes) const;
-    // Where there is no table: launches, then bytes and FLOPs at the share of their peaks that large kernels reach.
+    // Where there is no table: launches, then bytes and FLOPs at the share of their peaks that large kernels
+    // reach.
     Estimate roofline(Bytes bytes, Flops flops, std::int64_t launches, MatrixFormat format) const;
 
     const DeviceSpec& device() const;

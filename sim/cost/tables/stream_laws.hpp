@@ -32,9 +32,9 @@ struct DecodeStreamLaw {
     };
     static Bytes bytes(const Work& w);
 
-    LawTime time(const Work& w, const Gpu& gpu) const {
-        const Bytes b = bytes(w);
-        const double resident = resident_share(w.rotation, b.kept, 0.0, l2_share * gpu.l2_bytes);
+    LawTime time(const Work& w, const Gpu& gpu) const { return time(bytes(w), w.rotation, gpu); }
+    LawTime time(const Bytes& b, Rotation rotation, const Gpu& gpu) const {
+        const double resident = resident_share(rotation, b.kept, 0.0, l2_share * gpu.l2_bytes);
         const double memory = cached_transfer_us(b.moved, resident, dram_gb_per_s, l2_over_dram);
         return law_time(floor_us + soft_max(latency_us, memory, serial), floor_us + latency_us, memory, 0.0);
     }
@@ -55,6 +55,13 @@ inline PackedDecodeLaw::Bytes PackedDecodeLaw::bytes(const PackedDecodeWork& w) 
     const LinearTraffic t = linear_traffic(w.shape, Form::kRecurrent, work);
     return {static_cast<double>(t.read() + t.write()),
             static_cast<double>(w.sequences * state_bytes(w.shape))};
+}
+
+inline PackedDecodeLaw::Bytes bytes_of(const LinearBytesWork& w) {
+    const LinearTraffic t = linear_traffic(w.shape, w.form, w.work);
+    const std::int64_t ring = has_ring(w.form) ? w.buffer_length * record_bytes(w.shape) : 0;
+    return {static_cast<double>(t.read() + t.write()),
+            static_cast<double>(w.work.sequences * (state_bytes(w.shape) + ring))};
 }
 
 template <>

@@ -79,6 +79,15 @@ struct PackedDecodeWork {
     Rotation rotation = kColdL2;
 };
 
+// One launch of a form that no table of the GPU has: its bytes, moved as the published kernel moves its own.
+struct LinearBytesWork {
+    LinearShape shape;
+    Form form = Form::kBuffered;
+    LinearWork work;
+    std::int64_t buffer_length = 0;  // records of a ring, which all stay between launches
+    Rotation rotation = kColdL2;
+};
+
 // The chunk kernels of a delta-rule layer over a batch of prompts, l2norm and state gather included.
 struct LinearPrefillWork {
     LinearShape shape;

@@ -51,6 +51,26 @@ TEST_CASE("devices hold what their data sheets say of dense rates", "[published]
     }
 }
 
+TEST_CASE("a form without a table moves its bytes as the published kernel does", "[published]") {
+    const FittedOperators o = load_fitted_operators(device("l40s"), profile("l40s"));
+    const LinearShape shape{Family::kGdn, 4, 8, 128, 128, StateFormat::kFp32};
+    const LinearWork recurrent{128, 128, 0, 0, 0};
+    const Estimate same = o.linear_bytes({shape, Form::kRecurrent, recurrent, 0, kColdL2});
+    CHECK(same.time == o.packed_decode({shape, 128, kColdL2}).time);
+    CHECK(same.source == Source::kFitted);
+    // A flush of every row reads and writes every state, as the recurrent form does, and 15 records more.
+    const LinearWork flush{128, 128, 128 * 15, 128, 128 * 16};
+    const Estimate other = o.linear_bytes({shape, Form::kBuffered, flush, 16, kColdL2});
+    CHECK(other.time > same.time);
+    CHECK(other.source == Source::kExtrapolated);
+    // 64 MiB of states and 6 MiB of rings stay in 96 MiB of L2; with rings of 512 records nothing does.
+    CHECK(to_us(o.linear_bytes({shape, Form::kBuffered, flush, 16, 1}).time) < 0.25 * to_us(other.time));
+    CHECK(o.linear_bytes({shape, Form::kBuffered, flush, 512, 1}).time == other.time);
+    // The data sheet's roofline without a profile.
+    const FittedOperators none = load_fitted_operators(device("a100"), profile("a100"));
+    CHECK(none.linear_bytes({shape, Form::kBuffered, flush, 16, 1}).source == Source::kRoofline);
+}
+
 TEST_CASE("held-out groups of the published tables stay within the targets", "[published]") {
     for (const auto& [gpu, folder] : kAll) {
         const std::string tables_folder = std::string(KVSIM_SOURCE_DIR "/../shared/measurements/") + folder;
