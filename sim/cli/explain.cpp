@@ -63,11 +63,13 @@ nlohmann::ordered_json to_json(const Experiment& experiment, const Capacity& cap
     json["operators"] = nlohmann::ordered_json::array();
     for (const OperatorCost& op : operators) {
         json["operators"].push_back({{"name", op.name},
+                                     {"family", kCostFamilyNames[static_cast<std::size_t>(op.family)]},
                                      {"count", op.count},
                                      {"bytes", total(op.bytes)},
                                      {"flops", op.flops.value()},
                                      {"launches", op.launches},
                                      {"time_us", to_us(op.time)},
+                                     {"gap_us", to_us(op.gap)},
                                      {"uncertainty", op.uncertainty},
                                      {"critical", op.critical},
                                      {"bound", kBoundNames[static_cast<std::size_t>(op.bound)]},

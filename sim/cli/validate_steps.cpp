@@ -101,14 +101,15 @@ std::string gains_table(const std::vector<StepPrediction>& predictions) {
 
 ExitCode validate_steps(const ValidateStepsOptions& options) {
     std::vector<StepPrediction> predictions;
-    std::string csv = "device,model,metric,variant,batch,context,measured,predicted,uncertainty\n";
+    std::string csv =
+        "device,model,metric,variant,batch,context,measured,predicted,uncertainty,power_limited\n";
     for (const StepPoint& point : load_step_points(options.table)) {
         const StepPrediction p =
             predict(point, options.input.file, parse_assignments(options.input.assignments),
                     options.own ? LinearKernels::kOwn : LinearKernels::kPublished);
-        csv += fmt::format("{},{},{},{},{},{},{},{:.6g},{:.3g}\n", point.device, point.model, point.metric,
+        csv += fmt::format("{},{},{},{},{},{},{},{:.6g},{:.3g},{}\n", point.device, point.model, point.metric,
                            point.variant, point.batch, point.context, point.measured, p.predicted,
-                           p.uncertainty);
+                           p.uncertainty, slowed(point));
         predictions.push_back(p);
     }
     if (!options.rows.empty()) replace_file(options.rows, csv);

@@ -131,6 +131,7 @@ std::vector<OperatorCost> StepCost::explain(const StepShape& shape) const {
             for (std::size_t o = 0; o < op.bytes.size(); ++o) row.bytes[o] += op.bytes[o] * list.count;
             row.flops += Flops(op.flops * list.count);
             row.time += list.prices[i].time * list.count;
+            row.gap += list.prices[i].gap * list.count;
         }
     }
     const OperatorPrice gap = impl_->pricer.host_gap();

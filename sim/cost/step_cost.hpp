@@ -38,6 +38,7 @@ struct OperatorCost {
     ByteLedger bytes{};
     Flops flops;
     Time time;
+    Time gap;  // of it the launch gaps of element-wise kernels
     Bound bound = Bound::kLaunch;
     Source source = Source::kRoofline;
     CostFamily family = CostFamily::kHost;

@@ -19,7 +19,7 @@ constexpr double kHostUncertainty = 0.5;
 constexpr double kSigmaPerMedian = 1.0 / 0.674;
 
 OperatorPrice to_price(const Estimate& e, CostFamily family) {
-    return {e.time, e.uncertainty, e.source, family, static_cast<Bound>(e.regime)};
+    return {e.time, Time(), e.uncertainty, e.source, family, static_cast<Bound>(e.regime)};
 }
 
 // ---- breakpoints of the context ----
@@ -79,7 +79,7 @@ OperatorPricer::OperatorPricer(FittedOperators operators, LinearKernelFits linea
 }
 
 OperatorPrice OperatorPricer::host_gap() const {
-    return {host_gap_, kHostUncertainty, Source::kRoofline, CostFamily::kHost, Bound::kLaunch};
+    return {host_gap_, Time(), kHostUncertainty, Source::kRoofline, CostFamily::kHost, Bound::kLaunch};
 }
 
 OperatorPrice OperatorPricer::price(const Operator& op) const {
@@ -94,7 +94,8 @@ OperatorPrice OperatorPricer::price_work(const Operator& op, const ElementWise&)
     // floors.
     OperatorPrice price = to_price(operators_.elementwise(Bytes(op.total_bytes())), CostFamily::kElementWise);
     if (op.launches > 1) price.time += operators_.elementwise(Bytes(0)).time * (op.launches - 1);
-    price.time += launch_gap_ * op.launches;
+    price.gap = launch_gap_ * op.launches;
+    price.time += price.gap;
     return price;
 }
 
@@ -158,8 +159,8 @@ OperatorPrice OperatorPricer::price_work(const Operator& op, const LinearDecode&
     }
     const TimedSource timed = linear_.fit->linear_time(*kernel, {w.shape, w.form, w.work});
     const ErrorSummary& errors = kernel->held_out.rows > 0 ? kernel->held_out : kernel->fitted;
-    OperatorPrice price{timed.time, errors.median * kSigmaPerMedian, timed.source, CostFamily::kLinear,
-                        Bound::kLaunch};
+    OperatorPrice price{timed.time,          Time(),        errors.median * kSigmaPerMedian, timed.source,
+                        CostFamily::kLinear, Bound::kLaunch};
     if (linear_.scaled) price.source = Source::kExtrapolated;
     const double memory_s = static_cast<double>(op.total_bytes()) / device().peak_bandwidth.value();
     if (memory_s >= 0.5 * to_seconds(timed.time)) price.bound = Bound::kMemory;

@@ -19,6 +19,7 @@ inline constexpr std::array<std::string_view, 3> kBoundNames{"launch", "memory",
 
 struct OperatorPrice {
     Time time;                 // of one layer
+    Time gap;                  // of it the launch gaps of element-wise kernels, which others' times include
     double uncertainty = 0.0;  // relative, one standard deviation
     Source source = Source::kRoofline;
     CostFamily family = CostFamily::kHost;

@@ -4,7 +4,9 @@ import unittest
 
 from support import LINEAR_LAYERS, CliTest, buffered_bytes, buffered_us
 
-OPERATOR_KEYS = {"name", "count", "launches", "bytes", "flops", "time_us", "uncertainty", "critical", "bound", "source"}
+OPERATOR_KEYS = {"name", "family", "count", "launches", "bytes", "flops", "time_us", "gap_us", "uncertainty", "critical",
+                 "bound", "source"}
+LAUNCH_GAP_US = 0.5  # configs/engines/sglang.yaml
 
 
 class Explain(CliTest):
@@ -19,6 +21,15 @@ class Explain(CliTest):
         self.assertEqual((result["batch"], result["context"]), (32, 1024))  # those of the steady workload
         self.assertLessEqual({op["bound"] for op in result["operators"]}, {"launch", "memory", "compute"})
         self.assertLessEqual({op["source"] for op in result["operators"]}, {"fitted", "roofline", "extrapolated"})
+
+    def test_gaps_are_those_of_element_wise_launches(self):
+        operators = self.json("explain", "experiment.yaml")["operators"]
+        self.assertLessEqual({"gemm", "moe", "attention", "linear", "conv", "element_wise", "host"},
+                             {op["family"] for op in operators})
+        for op in operators:
+            gaps = op["launches"] * LAUNCH_GAP_US if op["family"] == "element_wise" else 0.0
+            self.assertAlmostEqual(op["gap_us"], gaps, places=6, msg=op)
+            self.assertLessEqual(op["gap_us"], op["time_us"])
 
     def test_the_linear_operator_is_the_measured_kernel_in_mixed_phases(self):
         result = self.json("explain", "experiment.yaml", "--batch", "64", "--context", "4096")

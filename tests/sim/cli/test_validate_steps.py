@@ -57,6 +57,8 @@ class ValidateSteps(CliTest):
         self.assertLess(max(errors), 0.12)
 
         steps = {(r["model"], r["batch"], r["context"], r["variant"]): r for r in rows}
+        self.assertEqual({key for key, row in steps.items() if row["power_limited"] == "true"},
+                         {key for key in steps if clocks[key] < FULL_CLOCK_MHZ})
         compared = 0
         for (model, batch, context, variant), packed in steps.items():
             if variant != "packed":
