@@ -32,16 +32,6 @@ namespace {
 
 using namespace pipelined;
 
-// Rounds of whole heads are one less than would fit: tiles fill up the rest, so that blocks end together.
-constexpr int kTailRounds = 1;
-constexpr int kLeastRounds = 4;                           // below, all units are tiles
-constexpr int kLeastHeadStages = 3, kMostHeadStages = 6;  // a long ring makes do with fewer
-constexpr int kLeastTileStages = 4;
-
-// Up to these bytes of state the small kernel decodes faster. On the H200, at 32 rows of 2 MiB it takes 24.4
-// us and this one 24.6; at 64, 42.8 and 41.8.
-constexpr std::int64_t kSmallStateBytes = 64LL << 20;
-
 template <StateFormat kFormat, RecordFormat kRecords, int kTokenTiles, bool kVerify>
 __device__ void consume(const LinearParams& p, const Shared& shared, const HeadLayout& layout,
                         const Pipeline& pipeline) {
@@ -160,42 +150,30 @@ struct Device {
 
 template <StateFormat kFormat, RecordFormat kRecords, int kTokenTiles, bool kVerify>
 cudaError_t launch(const LinearParams& p, const Device& device, cudaStream_t stream) {
-    constexpr int kBarriers = 2 * sizeof(std::uint64_t), kOwn = own_stages(kFormat);
-    const int per_head = HeadLayout(p.ring_capacity, kTokenTiles, kRecords).bytes + kBarriers;
-    const int per_stage = plane_bytes(kFormat) + kBarriers;
-    const auto tile_stages = [&](int heads) { return (device.shared_bytes - heads * per_head) / per_stage; };
-    Pipeline pipeline{};
-    const auto consumers = [&](int heads) { return min(tile_stages(heads) / kOwn, kConsumers); };
-    pipeline.heads = kLeastHeadStages;
-    while (pipeline.heads > 1 && tile_stages(pipeline.heads) < kLeastTileStages) --pipeline.heads;
-    // More heads ahead, as long as they cost no tiles.
-    while (pipeline.heads < kMostHeadStages && consumers(pipeline.heads + 1) == consumers(pipeline.heads))
-        ++pipeline.heads;
-    pipeline.consumers = consumers(pipeline.heads);
-    if (pipeline.consumers < 1) return cudaErrorNotSupported;
-    pipeline.stages = kOwn * pipeline.consumers;
-
-    const int heads = p.batch * p.shape.v_heads, rounds = heads / device.multiprocessors;
-    pipeline.whole = rounds < kLeastRounds ? 0 : rounds - kTailRounds;
-    const int in_rounds = pipeline.whole * device.multiprocessors;
-    pipeline.units = in_rounds + (heads - in_rounds) * kTilesPerHead;
+    const Stages stages = stages_of(kFormat, kRecords, p.ring_capacity, kTokenTiles, device.shared_bytes);
+    if (stages.consumers < 1) return cudaErrorNotSupported;
+    const Shares shares = shares_of(p.batch * p.shape.v_heads, device.multiprocessors);
+    const Pipeline pipeline{stages.tiles, stages.heads, stages.consumers, shares.whole, shares.units};
 
     const auto kernel = linear_buffered<kFormat, kRecords, kTokenTiles, kVerify>;
-    const int bytes = pipeline.heads * per_head + pipeline.stages * per_stage;
     if (const cudaError_t error =
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, stages.bytes))
         return error;
-    kernel<<<min(pipeline.units, device.multiprocessors), kThreads, bytes, stream>>>(p, pipeline);
+    kernel<<<min(pipeline.units, device.multiprocessors), kThreads, stages.bytes, stream>>>(p, pipeline);
     return cudaGetLastError();
 }
 
-// Token tiles hold four tokens.
 template <StateFormat kFormat, RecordFormat kRecords>
 cudaError_t launch_tokens(const LinearParams& p, bool verify, const Device& device, cudaStream_t stream) {
     if (!verify) return launch<kFormat, kRecords, 1, false>(p, device, stream);
-    if (p.tokens <= 4) return launch<kFormat, kRecords, 1, true>(p, device, stream);
-    if (p.tokens <= 8) return launch<kFormat, kRecords, 2, true>(p, device, stream);
-    return launch<kFormat, kRecords, 3, true>(p, device, stream);
+    switch (token_tiles(p.tokens)) {
+        case 1:
+            return launch<kFormat, kRecords, 1, true>(p, device, stream);
+        case 2:
+            return launch<kFormat, kRecords, 2, true>(p, device, stream);
+        default:
+            return launch<kFormat, kRecords, 3, true>(p, device, stream);
+    }
 }
 
 template <StateFormat kFormat>
@@ -219,12 +197,11 @@ cudaError_t launch_pipelined(const LinearParams& p, bool verify, const Device& d
     }
 }
 
-// Whether the small kernel can, and had better, do it.
+// The small kernel also runs where the other cannot.
 bool suits_small_kernel(const LinearParams& p, const Device& device) {
-    const bool can = p.shape.state == StateFormat::kFp32 && p.shape.records == RecordFormat::kBf16 &&
-                     p.ring_capacity <= kMaxSmallRingCapacity;
-    const std::int64_t state_bytes = std::int64_t{p.batch} * p.shape.v_heads * kDim * kDim * 4;
-    return can && (state_bytes <= kSmallStateBytes || device.major < 9);
+    return device.major < 9 ? small_kernel_can(p.shape, Form::kBuffered, p.ring_capacity)
+                            : buffered_kernel(p.shape, Form::kBuffered, p.batch, p.ring_capacity) ==
+                                  BufferedKernel::kSmall;
 }
 
 }  // namespace

@@ -4,48 +4,15 @@
 
 #include "kernels/launch.hpp"
 #include "kernels/linear_common.cuh"
+#include "kernels/linear_dispatch.hpp"
 #include "kernels/ptx.cuh"
 
 namespace kvsim::pipelined {
 
 using namespace ptx;
 
-constexpr int kTileRows = 32;  // state rows of a tile
-constexpr int kTilesPerHead = kDim / kTileRows;
-constexpr int kConsumers = 10;  // warps that compute: with two that ask for data, three on each scheduler
+static_assert(kHeadDim == kDim);
 constexpr int kThreads = 32 * (2 + kConsumers);
-constexpr int kChunk = 16;  // records of one tensor core instruction
-constexpr int kVectorBytes = 2 * kDim;
-// Strides in shared memory, so that eight rows of 16 bytes, or two of 64, fall into distinct banks.
-constexpr int kVectorStride = kVectorBytes + 64;
-
-constexpr int plane_bytes(StateFormat f) {
-    return kTileRows * kDim * (f == StateFormat::kFp32 ? 4 : 2);
-}
-
-// What is known of a unit before its data comes. It lies at the end of the unit's head stage.
-struct HeadMeta {
-    int slot, fill, start, flush;         // of the row
-    int row, value_head, quarter, index;  // index: of the unit among those of the block
-};
-
-// Shared memory of one value head of a row: records, new tokens and their scalars.
-struct HeadLayout {
-    int records, u_bytes;
-    int u, vectors, v, gate, scalars, meta, bytes;
-
-    __host__ __device__ HeadLayout(int capacity, int token_tiles, RecordFormat format) {
-        records = (capacity + kChunk - 1) / kChunk * kChunk;
-        u_bytes = kDim * (format == RecordFormat::kFp32U ? 4 : 2);
-        u = records * kVectorBytes;
-        vectors = u + records * u_bytes;
-        v = vectors + 8 * token_tiles * kVectorStride;
-        gate = v + 4 * token_tiles * kVectorBytes;
-        scalars = gate + 4 * records;
-        meta = (scalars + 4 * (2 + 2 * 4 * token_tiles) + 15) / 16 * 16;
-        bytes = (meta + int(sizeof(HeadMeta)) + 127) / 128 * 128;
-    }
-};
 
 // How a launch is shared out. The unit of work is a whole value head of a row and, for the last of them, a
 // tile, so that blocks end together; units are dealt to the blocks in turn, which spreads rows that flush.
@@ -197,11 +164,6 @@ struct HeadProducer {
 };
 
 // Stages of each consumer: the same bytes for every format.
-constexpr int own_stages(StateFormat f) {
-    return f == StateFormat::kFp32 ? 1 : 2;
-}
-
-// The stages of a block's tiles, in order: the first of every consumer, then the second of every consumer.
 struct TileCursor {
     int consumer = 0, turn = 0;
     __device__ __forceinline__ int stage(int own) const { return consumer * own + turn; }

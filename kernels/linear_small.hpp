@@ -2,10 +2,9 @@
 #pragma once
 
 #include "kernels/launch.hpp"
+#include "kernels/linear_dispatch.hpp"
 
 namespace kvsim {
-
-inline constexpr int kMaxSmallRingCapacity = 32;  // room for the rings of eight blocks and the L1 of their loads
 
 // launch_linear_buffered for fp32 states, bf16 records and short rings, by short blocks of their own instead of
 // a pipeline: sooner done where a launch has too few rows to fill one. cudaErrorInvalidValue for anything else.

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-SHARED_KERNEL_HEADERS = ("kernels/shapes.hpp", "kernels/traffic_", "kernels/profile_columns.hpp")
+SHARED_KERNEL_HEADERS = ("kernels/shapes.hpp", "kernels/traffic_", "kernels/linear_dispatch.hpp", "kernels/profile_columns.hpp")
 YAML_READER = ("sim/config/yaml", "sim/config/quantity.hpp")  # read any document; know nothing of experiments
 
 # Folder -> prefixes that its files may include. The longest matching folder counts; a folder may always include itself.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sim/base/check.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/percentile.hpp"
@@ -45,9 +47,12 @@ bool LinearFit::matches(const LinearShape& s, Form f) const {
 }
 
 double LinearFit::time_us(const LinearDemand& d, double read_gb_per_s) const {
-    const LinearRegime* regime = regimes.data();
-    while (regime->max_state_bytes < d.rows * d.row_state) ++regime;
-    return std::visit([&](const auto& law) { return law.time_us(d, read_gb_per_s); }, regime->law);
+    // The last one serves also what has none of its own.
+    const auto serves = [&](const LinearRegime& r) {
+        return has_ring(form) ? r.kernel == d.kernel : d.rows * d.row_state <= r.max_state_bytes;
+    };
+    const auto found = std::find_if(regimes.begin(), regimes.end() - 1, serves);
+    return std::visit([&](const auto& law) { return law.time_us(d, read_gb_per_s); }, found->law);
 }
 
 const LinearFit& ProfileFit::linear_fit(const LinearShape& s, Form form) const {

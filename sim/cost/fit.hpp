@@ -55,9 +55,11 @@ struct StreamFit {
     Bandwidth bandwidth(Bytes size) const;
 };
 
-// A kernel's law up to so many bytes of states in a launch (rows x state of a row).
+// A law of the launches that one kernel serves, up to so many bytes of states in a launch (rows x state of a
+// row).
 struct LinearRegime {
-    double max_state_bytes = std::numeric_limits<double>::infinity();
+    BufferedKernel kernel = BufferedKernel::kPipelined;                // forms with a ring
+    double max_state_bytes = std::numeric_limits<double>::infinity();  // forms without
     LinearLaw law;
 };
 
@@ -71,7 +73,8 @@ struct LinearFit {
     RecordFormat records = RecordFormat::kBf16;  // of forms with a ring
     int k_dim = 0;
     int v_dim = 0;
-    // By ascending max_state_bytes, the last without end. More than one where the launcher changes kernels.
+    // Forms with a ring: one of every kernel that serves them, the pipelined one last. Others: by ascending
+    // max_state_bytes, the last without end; more than one where the launches change their ways with size.
     std::vector<LinearRegime> regimes;
     // Too few rows for a law of its own: that of the other record format, but for what depends on records.
     bool borrowed = false;

@@ -57,9 +57,11 @@ std::string text_of(const LinearFit& k) {
     text += fmt::format("    k_dim: {}\n    v_dim: {}\n    borrowed: {}\n    regimes:\n", k.k_dim, k.v_dim,
                         k.borrowed);
     for (const LinearRegime& regime : k.regimes) {
-        text += regime.max_state_bytes < std::numeric_limits<double>::infinity()
-                    ? fmt::format("      - max_state_bytes: {}\n        law:\n", regime.max_state_bytes)
-                    : "      - law:\n";
+        text += "      - ";
+        if (has_ring(k.form)) text += fmt::format("kernel: {}\n        ", name(regime.kernel));
+        if (regime.max_state_bytes < std::numeric_limits<double>::infinity())
+            text += fmt::format("max_state_bytes: {}\n        ", regime.max_state_bytes);
+        text += "law:\n";
         text += std::visit([](const auto& law) { return text_of_law(law, "          "); }, regime.law);
     }
     text += "    range:\n";
@@ -101,8 +103,27 @@ StreamFit read_stream(const YamlCursor& c) {
             read_errors(c.at("fitted"))};
 }
 
-// By ascending size, the last one without end.
-std::vector<LinearRegime> read_regimes(const YamlCursor& c, Form form) {
+// Of a form with a ring: one per kernel, the pipelined one last.
+std::vector<LinearRegime> read_kernels(const YamlCursor& c, Form form) {
+    std::vector<LinearRegime> regimes;
+    for (const YamlCursor& item : c.items(1)) {
+        LinearRegime regime;
+        regime.kernel = item.at("kernel").choice<BufferedKernel>(kBufferedKernelNames);
+        if (!regimes.empty() && regimes.back().kernel >= regime.kernel)
+            item.at("kernel").mistake("expected small, then pipelined, at most once each");
+        const bool known = with_law_of(form, regime.kernel,
+                                       [&]<class Law>(Law) { regime.law = read_law<Law>(item.at("law")); });
+        if (!known) {
+            item.at("kernel").mistake(fmt::format("does not serve form {}", name(form)));
+            item.at("law").ignore_rest();
+        }
+        regimes.push_back(regime);
+    }
+    return regimes;
+}
+
+// Of a form without: by ascending size, the last one without end.
+std::vector<LinearRegime> read_sizes(const YamlCursor& c, Form form) {
     std::vector<LinearRegime> regimes;
     const std::vector<YamlCursor> items = c.items(1);
     double above = 0.0;
@@ -112,7 +133,7 @@ std::vector<LinearRegime> read_regimes(const YamlCursor& c, Form form) {
             regime.max_state_bytes = item.at("max_state_bytes").real({.min = above, .above_min = true});
             above = regime.max_state_bytes;
         }
-        with_law_of(form, [&]<class Law>(Law) { regime.law = read_law<Law>(item.at("law")); });
+        with_law_of(form, regime.kernel, [&]<class Law>(Law) { regime.law = read_law<Law>(item.at("law")); });
         regimes.push_back(regime);
     }
     return regimes;
@@ -128,8 +149,9 @@ LinearFit read_linear(const YamlCursor& c) {
     k.k_dim = c.at("k_dim").small_integer({.min = 1, .max = 4096}, 1);
     k.v_dim = c.at("v_dim").small_integer({.min = 1, .max = 4096}, 1);
     k.borrowed = c.at("borrowed").boolean();
-    if (with_law_of(k.form, [](auto) {})) {
-        k.regimes = read_regimes(c.at("regimes"), k.form);
+    if (with_law_of(k.form, BufferedKernel::kPipelined, [](auto) {})) {
+        k.regimes =
+            has_ring(k.form) ? read_kernels(c.at("regimes"), k.form) : read_sizes(c.at("regimes"), k.form);
     } else {
         c.at("form").mistake(fmt::format("no law for form {}", name(k.form)));
         c.at("regimes").ignore_rest();

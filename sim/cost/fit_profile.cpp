@@ -5,6 +5,9 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
+#include <limits>
+#include <numeric>
 #include <span>
 
 #include "sim/base/error.hpp"
@@ -21,6 +24,8 @@ constexpr std::size_t kRowsPerParameter = 2;
 // are worth their parameters if they bring it below the second times what one law leaves.
 constexpr double kGoodResidual = 0.02;
 constexpr double kSplitGain = 0.75;
+// Ends whose squares differ by less are the same, up to rounding.
+constexpr double kSameEnd = 1e-6;
 
 using Rows = std::vector<const MeasuredRow*>;
 
@@ -37,11 +42,8 @@ Rows rows_of(const Profile& profile, std::string_view kernel) {
     return rows;
 }
 
-template <class Law>
-void require_rows(const Profile& profile, std::string_view what, std::size_t rows) {
-    constexpr std::size_t needed = kLawParameters<Law>.size();
-    if (rows < needed)
-        refuse(profile, fmt::format("{}: expected at least {} rows to fit, got {}", what, needed, rows));
+std::string too_few(std::string_view what, std::size_t needed, std::size_t rows) {
+    return fmt::format("{}: expected at least {} rows to fit, got {}", what, needed, rows);
 }
 
 // Six significant digits, a thousand times finer than a fit is: fit.yaml can be read, and is the same on
@@ -72,7 +74,9 @@ Bounds<Law> bounds_around(const Law& law, bool pinned) {
     return bounds;
 }
 
-// Least squares of the logarithm of the ratio of times. predict(law, i) is the time of measurement i.
+// Least squares of the logarithm of the ratio of times. predict(law, i) is the time of measurement i. A law
+// that takes the greater of two times has edges, on which a descent can end too early: of descents from the
+// initial parameters, their halves and their doubles the lowest end counts.
 template <class Law, class Predict>
 Law fit_law(const Bounds<Law>& bounds, std::span<const double> measured_us, Predict predict) {
     constexpr auto& table = kLawParameters<Law>;
@@ -81,18 +85,31 @@ Law fit_law(const Bounds<Law>& bounds, std::span<const double> measured_us, Pred
         for (std::size_t i = 0; i < table.size(); ++i) law.*(table[i].member) = p[i];
         return law;
     };
-    Law law =
-        to_law(least_squares(bounds, measured_us.size(), [&](std::span<const double> p, std::span<double> r) {
-            const Law trial = to_law(p);
-            for (std::size_t i = 0; i < r.size(); ++i) r[i] = std::log(predict(trial, i) / measured_us[i]);
-        }));
+    const Residuals residuals = [&](std::span<const double> p, std::span<double> r) {
+        const Law trial = to_law(p);
+        for (std::size_t i = 0; i < r.size(); ++i) r[i] = std::log(predict(trial, i) / measured_us[i]);
+    };
+    Law law;
+    double least = std::numeric_limits<double>::infinity();
+    std::vector<double> left(measured_us.size());
+    for (const double scale : {1.0, 0.5, 2.0}) {
+        Bounds<Law> start = bounds;
+        for (BoundedParameter& b : start) b.initial = std::clamp(b.initial * scale, b.min, b.max);
+        const std::vector<double> end = least_squares(start, left.size(), residuals);
+        residuals(end, left);
+        const double squares = std::inner_product(left.begin(), left.end(), left.begin(), 0.0);
+        if (squares >= least * (1.0 - kSameEnd)) continue;
+        least = squares;
+        law = to_law(end);
+    }
     for (const auto& p : table) law.*(p.member) = six_digits(law.*(p.member));
     return law;
 }
 
 StreamFit fit_stream(const Profile& profile, std::string_view kernel, double node_us) {
     const Rows rows = rows_of(profile, kernel);
-    require_rows<StreamLaw>(profile, fmt::format("kernel {}", kernel), rows.size());
+    if (constexpr std::size_t kNeeded = kLawParameters<StreamLaw>.size(); rows.size() < kNeeded)
+        refuse(profile, too_few(fmt::format("kernel {}", kernel), kNeeded, rows.size()));
     std::vector<double> measured, bytes;
     StreamFit fit;
     for (const MeasuredRow* m : rows) {
@@ -166,7 +183,7 @@ std::vector<LinearRegime> fit_regimes(std::vector<Sample>& samples, const Roof& 
         const double of_two = squares(all.first(i), roof, small) + squares(all.subspan(i), roof, large);
         if (of_two >= least) continue;
         least = of_two;
-        regimes = {{std::round(std::sqrt(below * above)), small}, {.law = large}};
+        regimes = {{.max_state_bytes = std::round(std::sqrt(below * above)), .law = small}, {.law = large}};
     }
     return regimes;
 }
@@ -227,24 +244,62 @@ const LinearFit* other_records(const std::vector<Group>& groups, const LinearFit
     return nullptr;
 }
 
-// The laws of `other`; what depends on records is fitted to the samples of each regime that has enough.
-template <class Law>
-std::vector<LinearRegime> borrow_regimes(const LinearFit& other, const std::vector<Sample>& samples,
-                                         const Roof& roof) {
-    constexpr auto kOfRecords = static_cast<std::size_t>(std::count_if(
-        kLawParameters<Law>.begin(), kLawParameters<Law>.end(), [](const auto& p) { return p.of_records; }));
-    std::vector<LinearRegime> regimes = other.regimes;
-    double above = 0.0;
-    for (LinearRegime& regime : regimes) {
-        std::vector<Sample> inside;
-        for (const Sample& s : samples) {
-            if (s.state_bytes() > above && s.state_bytes() <= regime.max_state_bytes) inside.push_back(s);
-        }
-        if (inside.size() >= kOfRecords)
-            regime.law = fit_samples<Law>(inside, roof, bounds_around(std::get<Law>(regime.law), true));
-        above = regime.max_state_bytes;
+// Samples of a form with a ring that one of its kernels served. Decode kernels of others are short blocks
+// all.
+std::vector<Sample> served_by(BufferedKernel kernel, const LinearFit& fit,
+                              const std::vector<Sample>& samples) {
+    const bool ours = fit.kernel == fmt::format("linear_{}", name(fit.form));
+    const bool by_rule = ours || fit.form != Form::kBuffered;
+    std::vector<Sample> served;
+    std::copy_if(samples.begin(), samples.end(), std::back_inserter(served), [&](const Sample& s) {
+        return kernel == (by_rule ? s.demand.kernel : BufferedKernel::kSmall);
+    });
+    return served;
+}
+
+// The laws that a group's samples suffice for, with so many of them a parameter: of a form with a ring one
+// per kernel that serves them, the last of which may stand in for the first; or else one or two by size.
+// Empty if they do not suffice.
+std::vector<LinearRegime> own_regimes(const LinearFit& fit, std::vector<Sample>& samples, const Roof& roof,
+                                      std::size_t rows_per_parameter) {
+    std::vector<LinearRegime> regimes;
+    if (!has_ring(fit.form)) {
+        with_law_of(fit.form, BufferedKernel::kPipelined, [&]<class Law>(Law) {
+            if (samples.size() >= rows_per_parameter * kLawParameters<Law>.size())
+                regimes = fit_regimes<Law>(samples, roof);
+        });
+        return regimes;
+    }
+    for (const BufferedKernel kernel : {BufferedKernel::kSmall, BufferedKernel::kPipelined}) {
+        const std::vector<Sample> served = served_by(kernel, fit, samples);
+        if (served.empty()) continue;
+        with_law_of(fit.form, kernel, [&]<class Law>(Law) {
+            if (served.size() >= rows_per_parameter * kLawParameters<Law>.size()) {
+                regimes.push_back(
+                    {.kernel = kernel, .law = fit_samples<Law>(served, roof, default_bounds<Law>())});
+            } else if (kernel == BufferedKernel::kPipelined) {
+                regimes.clear();
+            }
+        });
     }
     return regimes;
+}
+
+// The law of `other` for the kernel that serves all record formats; what depends on records is fitted to the
+// samples, if there are enough.
+std::vector<LinearRegime> borrow_regimes(const LinearFit& fit, const LinearFit& other,
+                                         const std::vector<Sample>& samples, const Roof& roof) {
+    LinearRegime regime = other.regimes.back();
+    const auto refit = [&]<class Law>(Law& law) {
+        constexpr auto& table = kLawParameters<Law>;
+        const auto of_records =
+            std::count_if(table.begin(), table.end(), [](const auto& p) { return p.of_records; });
+        const std::vector<Sample> served = served_by(regime.kernel, fit, samples);
+        if (served.size() >= static_cast<std::size_t>(of_records))
+            law = fit_samples<Law>(served, roof, bounds_around(law, true));
+    };
+    std::visit(refit, regime.law);
+    return {regime};
 }
 
 // Range and errors of a group whose laws are known.
@@ -269,28 +324,34 @@ void judge(Group& group, const Roof& roof) {
     fit.held_out = summarise_errors(std::move(held));
 }
 
-// Every group's laws: first of those with rows for laws of their own, then of those that borrow.
+// Parameters of the law of a form's last kernel; 0: no law.
+std::size_t parameters_of(Form form) {
+    std::size_t count = 0;
+    with_law_of(form, BufferedKernel::kPipelined,
+                [&]<class Law>(Law) { count = kLawParameters<Law>.size(); });
+    return count;
+}
+
+// Every group's laws: first of those with rows for laws of their own, then of those that borrow. Who has
+// nobody to borrow from makes do with a row per parameter.
 void fit_linear(const Profile& profile, std::vector<Group>& groups, const Roof& roof) {
     for (const bool borrowing : {false, true}) {
         for (Group& group : groups) {
             LinearFit& fit = group.fit;
-            const bool known = with_law_of(fit.form, [&]<class Law>(Law) {
-                if (!fit.regimes.empty()) return;
-                std::vector<Sample> samples = group.samples();
-                const bool enough = samples.size() >= kRowsPerParameter * kLawParameters<Law>.size();
-                const LinearFit* other = other_records(groups, fit);
-                if (enough || (borrowing && other == nullptr)) {
-                    require_rows<Law>(profile,
-                                      fmt::format("kernel {} with state {}", fit.kernel, name(fit.state)),
-                                      samples.size());
-                    fit.regimes = fit_regimes<Law>(samples, roof);
-                } else if (borrowing) {
-                    fit.borrowed = true;
-                    fit.regimes = borrow_regimes<Law>(*other, samples, roof);
-                }
-            });
-            if (!known)
+            if (!fit.regimes.empty()) continue;
+            if (parameters_of(fit.form) == 0)
                 refuse(profile, fmt::format("kernel {}: no law for form {}", fit.kernel, name(fit.form)));
+            std::vector<Sample> samples = group.samples();
+            const LinearFit* other = borrowing ? other_records(groups, fit) : nullptr;
+            if (other != nullptr) {
+                fit.borrowed = true;
+                fit.regimes = borrow_regimes(fit, *other, samples, roof);
+                continue;
+            }
+            fit.regimes = own_regimes(fit, samples, roof, borrowing ? 1 : kRowsPerParameter);
+            if (borrowing && fit.regimes.empty())
+                refuse(profile, too_few(fmt::format("kernel {} with state {}", fit.kernel, name(fit.state)),
+                                        parameters_of(fit.form), samples.size()));
         }
     }
 }

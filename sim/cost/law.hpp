@@ -6,12 +6,14 @@
 // bound by bandwidth, or by the blocks that fit on the chip at once.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <string_view>
 #include <variant>
 
+#include "kernels/linear_dispatch.hpp"
 #include "kernels/traffic_linear.hpp"
 #include "sim/cost/least_squares.hpp"
 
@@ -38,11 +40,30 @@ struct StreamLaw {
     double time_us(double bytes) const { return soft_max(latency_us, transfer_us(bytes, gb_per_s), serial); }
 };
 
+// The GPUs whose profiles there are: H100 and H200.
+inline constexpr int kMultiprocessors = 132;
+inline constexpr int kSharedBytes = 227 << 10;  // that a block can have
+inline constexpr int kLongestRing = 128;        // that the kernels are tested with
+
 // One launch of a linear-attention kernel.
 struct LinearLaunch {
     LinearShape shape;
     Form form = Form::kRecurrent;
     LinearWork work;
+    // Of forms with a ring; 0: not known. Then it is twice what a row reads, as where rows are spread over
+    // all fills.
+    int ring_capacity = 0;
+};
+
+// How a launch of the pipelined kernel lies on the GPU: units, tiles and stages of a block
+// (linear_dispatch.hpp).
+struct PipelineDemand {
+    double whole_tiles = 0.0;   // of units that are whole heads
+    double single_tiles = 0.0;  // units that are one tile
+    double units = 0.0;
+    double whole_ahead = 1.0;   // tiles in flight at once, of whole heads
+    double single_ahead = 1.0;  // and of single tiles, each of which takes the stage of a head
+    int token_tiles = 1;
 };
 
 // What such a launch asks for. Bytes; a head is one value head of one row.
@@ -54,10 +75,29 @@ struct LinearDemand {
     double tokens_per_row = 1.0;   // new ones
     double records_per_row = 0.0;  // read, mean over rows
     double flush_rows = 0.0;
-    double flush_share = 0.0;  // of all rows
-    double folds = 0.0;        // records that a row folds when it flushes, mean
-    double row_state = 0.0;    // state of one row
+    double flush_share = 0.0;                            // of all rows
+    double folds = 0.0;                                  // records that a row folds when it flushes, mean
+    double row_state = 0.0;                              // state of one row
+    BufferedKernel kernel = BufferedKernel::kPipelined;  // forms with a ring
+    PipelineDemand pipeline;                             // of that kernel
 };
+
+inline PipelineDemand pipeline_demand(const LinearLaunch& l, double heads, int ring_capacity) {
+    using namespace pipelined;
+    PipelineDemand d;
+    d.token_tiles = token_tiles(l.work.new_tokens / l.work.sequences);
+    const Stages stages =
+        stages_of(l.shape.state, l.shape.records, ring_capacity, d.token_tiles, kSharedBytes);
+    const Shares shares = shares_of(static_cast<int>(heads), kMultiprocessors);
+    const int single = shares.units - shares.whole * kMultiprocessors;
+    d.whole_tiles = shares.whole * kTilesPerHead;
+    d.single_tiles = std::ceil(single / static_cast<double>(kMultiprocessors));
+    d.units = shares.whole + d.single_tiles;
+    const int consumers = std::max(stages.consumers, 1);
+    d.whole_ahead = std::min(consumers, stages.heads * kTilesPerHead);
+    d.single_ahead = std::min(consumers, stages.heads);
+    return d;
+}
 
 inline LinearDemand linear_demand(const LinearLaunch& l, const LinearTraffic& t) {
     const auto rows = static_cast<double>(l.work.sequences);
@@ -72,6 +112,14 @@ inline LinearDemand linear_demand(const LinearLaunch& l, const LinearTraffic& t)
     d.flush_share = d.flush_rows / rows;
     if (l.work.flushes > 0) d.folds = static_cast<double>(l.work.flushed_tokens) / d.flush_rows;
     d.row_state = static_cast<double>(state_bytes(l.shape));
+    if (has_ring(l.form)) {
+        const double likely = std::ceil(2.0 * d.records_per_row + d.tokens_per_row);
+        const int capacity = l.ring_capacity > 0
+                                 ? l.ring_capacity
+                                 : static_cast<int>(std::min(likely, static_cast<double>(kLongestRing)));
+        d.kernel = buffered_kernel(l.shape, l.form, l.work.sequences, capacity);
+        d.pipeline = pipeline_demand(l, d.heads, capacity);
+    }
     return d;
 }
 
@@ -101,7 +149,8 @@ struct VerifyStoredLaw : RecurrentLaw {
     }
 };
 
-// last block + soft_max(transfer, occupancy) + turns + bunching:
+// Many short blocks: the small kernel, and decode kernels of others. last block + soft_max(transfer,
+// occupancy) + turns + bunching:
 //   last block  from first byte to end. Each record adds a dependent step; where rows flush, a second one,
 //               which folds it (and the new token's) into the state
 //   transfer    reads at the rate of the read probe, writes at the kernel's own
@@ -110,7 +159,7 @@ struct VerifyStoredLaw : RecurrentLaw {
 //   turns       states written among rows that only read: the memory turns between reads and writes
 //   bunching    rows that flush lie at random among the others, and what they add where they bunch is not
 //               hidden: one standard deviation of a binomial count, times the write of one state
-struct BufferedLaw {
+struct SmallLaw {
     double latency_us = 0.0;
     double record_us = 0.0;
     double fold_us = 0.0;       // per record, last block
@@ -121,12 +170,7 @@ struct BufferedLaw {
     double serial = 0.0;
 
     double time_us(const LinearDemand& d, double read_gb_per_s) const {
-        return time_us(d, read_gb_per_s, latency_us + record_us * d.records_per_row);
-    }
-
-  protected:
-    // plain_block: from first byte to end of a block that does not flush.
-    double time_us(const LinearDemand& d, double read_gb_per_s, double plain_block) const {
+        const double plain_block = latency_us + record_us * d.records_per_row;
         const double last_block = plain_block + fold_us * d.folds;
         const double transfer = transfer_us(d, read_gb_per_s, write_gb_per_s);
         const double occupancy =
@@ -139,23 +183,81 @@ struct BufferedLaw {
     }
 };
 
-// The same with several new tokens a row: each after the first lengthens every block. What tokens and records
-// do together is small beside either (a tensor-core instruction takes several tokens and records at once).
-struct VerifyBufferedLaw : BufferedLaw {
-    double token_us = 0.0;
+// The pipelined kernel: start + last tile + soft_max(transfer, occupancy) + bunching:
+//   start       launch, and the first bytes through the pipeline
+//   a tile      keeps the multiprocessor busy for tile_us, chunk_us more for every 16 records that meet it,
+//               and in a flush fold_us and fold_chunk_us for every 16 that are folded. Alone, it takes
+//               `alone` times as long, since one warp does it
+//   transfer    reads at a share of the rate of the read probe, writes at the kernel's own
+//   occupancy   of a block: its tiles one after the other, while their instructions fill the multiprocessor;
+//               or, with few of them in flight, each for load_us and its time alone. The warp that asks for
+//               heads adds unit_us for every one
+//   bunching    blocks that get more heads of rows that flush than others: standard deviation of the count of
+//               a block, times the fold of a tile alone, times a fitted number
+struct PipelinedLaw {
+    double start_us = 0.0;
+    double tile_us = 0.0;
+    double chunk_us = 0.0;
+    double fold_us = 0.0;
+    double fold_chunk_us = 0.0;
+    double alone = 0.0;
+    double load_us = 0.0;
+    double unit_us = 0.0;
+    double read_share = 0.0;
+    double write_gb_per_s = 0.0;
+    double serial = 0.0;
+    double bunching = 0.0;
 
     double time_us(const LinearDemand& d, double read_gb_per_s) const {
-        return BufferedLaw::time_us(
-            d, read_gb_per_s,
-            latency_us + record_us * d.records_per_row + token_us * (d.tokens_per_row - 1.0));
+        return time_us(d, read_gb_per_s, tile_us + chunk_us * chunks(d));
+    }
+
+  protected:
+    // Of a row's records. All rows pay for at least one, if they have any; beyond it, rows of a mean fill lie
+    // on either side of a step, so that there is none.
+    static double chunks(const LinearDemand& d) {
+        return std::max(std::min(d.records_per_row, 1.0), d.records_per_row / pipelined::kChunk);
+    }
+
+    // plain: what a tile that does not flush keeps busy.
+    double time_us(const LinearDemand& d, double read_gb_per_s, double plain) const {
+        const PipelineDemand& p = d.pipeline;
+        const double fold =
+            d.flush_rows > 0.0 ? fold_us + fold_chunk_us * std::ceil(d.folds / pipelined::kChunk) : 0.0;
+        const double busy = plain + d.flush_share * fold;
+        const double hold = load_us + alone * busy;
+        const double occupancy = p.whole_tiles * std::max(busy, hold / p.whole_ahead) +
+                                 (p.single_tiles - 1.0) * std::max(busy, hold / p.single_ahead) +
+                                 unit_us * p.units;
+        const double transfer = transfer_us(d, read_share * read_gb_per_s, write_gb_per_s);
+        const double flush_heads = d.flush_share * d.heads / kMultiprocessors;
+        return start_us + alone * (plain + fold) + soft_max(transfer, occupancy, serial) +
+               bunching * std::sqrt(flush_heads * (1.0 - d.flush_share)) * alone * fold;
     }
 };
 
-using LinearLaw = std::variant<RecurrentLaw, VerifyStoredLaw, BufferedLaw, VerifyBufferedLaw>;
+// The same with several new tokens a row, which tensor cores take in fours: a tile's time is a step function
+// of them. The scalars of a token come one by one.
+struct VerifyPipelinedLaw : PipelinedLaw {
+    double two_tiles = 0.0;    // of tokens: so many times as long as one
+    double three_tiles = 0.0;  // which no longer fit in registers
+    double token_us = 0.0;     // per new token after the first
 
-// Calls use(law) with a law of the type that prices `form`; false for a form without one.
+    double time_us(const LinearDemand& d, double read_gb_per_s) const {
+        const int tiles = d.pipeline.token_tiles;
+        const double factor = tiles == 1 ? 1.0 : tiles == 2 ? two_tiles : three_tiles;
+        return PipelinedLaw::time_us(
+            d, read_gb_per_s,
+            factor * (tile_us + chunk_us * chunks(d)) + token_us * (d.tokens_per_row - 1.0));
+    }
+};
+
+using LinearLaw = std::variant<RecurrentLaw, VerifyStoredLaw, SmallLaw, PipelinedLaw, VerifyPipelinedLaw>;
+
+// Calls use(law) with a law of the type that prices `form` and, of forms with a ring, `kernel`; false where
+// there is none.
 template <class Use>
-bool with_law_of(Form form, Use&& use) {
+bool with_law_of(Form form, BufferedKernel kernel, Use&& use) {
     switch (form) {
         case Form::kRecurrent:
             use(RecurrentLaw{});
@@ -164,10 +266,15 @@ bool with_law_of(Form form, Use&& use) {
             use(VerifyStoredLaw{});
             return true;
         case Form::kBuffered:
-            use(BufferedLaw{});
+            if (kernel == BufferedKernel::kSmall) {
+                use(SmallLaw{});
+            } else {
+                use(PipelinedLaw{});
+            }
             return true;
         case Form::kVerifyBuffered:
-            use(VerifyBufferedLaw{});
+            if (kernel == BufferedKernel::kSmall) return false;
+            use(VerifyPipelinedLaw{});
             return true;
         case Form::kDirect:
             return false;
@@ -219,29 +326,47 @@ inline constexpr std::array kLawParameters<VerifyStoredLaw>{
 };
 
 template <>
-inline constexpr std::array kLawParameters<BufferedLaw>{
-    LawParameter<BufferedLaw>{"latency_us", &BufferedLaw::latency_us, kLatencyBounds},
-    LawParameter<BufferedLaw>{"record_us", &BufferedLaw::record_us, kStepBounds, true},
-    LawParameter<BufferedLaw>{"fold_us", &BufferedLaw::fold_us, kStepBounds, true},
-    LawParameter<BufferedLaw>{"full_fold_us", &BufferedLaw::full_fold_us, kStepBounds, true},
-    LawParameter<BufferedLaw>{"heads_in_flight", &BufferedLaw::heads_in_flight, {200.0, 1.0, 1e5}},
-    LawParameter<BufferedLaw>{"write_gb_per_s", &BufferedLaw::write_gb_per_s, kRateBounds},
-    LawParameter<BufferedLaw>{"turn_gb_per_s", &BufferedLaw::turn_gb_per_s, {5e3, 10.0, 1e6}},
-    LawParameter<BufferedLaw>{"serial", &BufferedLaw::serial, kSerialBounds},
+inline constexpr std::array kLawParameters<SmallLaw>{
+    LawParameter<SmallLaw>{"latency_us", &SmallLaw::latency_us, kLatencyBounds},
+    LawParameter<SmallLaw>{"record_us", &SmallLaw::record_us, kStepBounds, true},
+    LawParameter<SmallLaw>{"fold_us", &SmallLaw::fold_us, kStepBounds, true},
+    LawParameter<SmallLaw>{"full_fold_us", &SmallLaw::full_fold_us, kStepBounds, true},
+    LawParameter<SmallLaw>{"heads_in_flight", &SmallLaw::heads_in_flight, {200.0, 1.0, 1e5}},
+    LawParameter<SmallLaw>{"write_gb_per_s", &SmallLaw::write_gb_per_s, kRateBounds},
+    LawParameter<SmallLaw>{"turn_gb_per_s", &SmallLaw::turn_gb_per_s, {5e3, 10.0, 1e6}},
+    LawParameter<SmallLaw>{"serial", &SmallLaw::serial, kSerialBounds},
+};
+
+// Of either pipelined law; that of verification has three more.
+template <class Law>
+inline constexpr std::array kPipelinedParameters{
+    LawParameter<Law>{"start_us", &Law::start_us, {4.0, 0.1, 50.0}},
+    LawParameter<Law>{"tile_us", &Law::tile_us, kStepBounds, true},
+    LawParameter<Law>{"chunk_us", &Law::chunk_us, kStepBounds, true},
+    LawParameter<Law>{"fold_us", &Law::fold_us, kStepBounds, true},
+    LawParameter<Law>{"fold_chunk_us", &Law::fold_chunk_us, kStepBounds, true},
+    LawParameter<Law>{"alone", &Law::alone, {5.0, 1.0, 20.0}},
+    LawParameter<Law>{"load_us", &Law::load_us, {1.0, 0.01, 10.0}},
+    LawParameter<Law>{"unit_us", &Law::unit_us, {0.3, 1e-3, 5.0}},
+    LawParameter<Law>{"read_share", &Law::read_share, {0.95, 0.1, 1.0}},
+    LawParameter<Law>{"write_gb_per_s", &Law::write_gb_per_s, {4e3, 10.0, 2e4}},
+    LawParameter<Law>{"serial", &Law::serial, kSerialBounds},
+    LawParameter<Law>{"bunching", &Law::bunching, {0.5, 1e-3, 10.0}},
 };
 
 template <>
-inline constexpr std::array kLawParameters<VerifyBufferedLaw>{
-    LawParameter<VerifyBufferedLaw>{"latency_us", &VerifyBufferedLaw::latency_us, kLatencyBounds},
-    LawParameter<VerifyBufferedLaw>{"record_us", &VerifyBufferedLaw::record_us, kStepBounds, true},
-    LawParameter<VerifyBufferedLaw>{"fold_us", &VerifyBufferedLaw::fold_us, kStepBounds, true},
-    LawParameter<VerifyBufferedLaw>{"full_fold_us", &VerifyBufferedLaw::full_fold_us, kStepBounds, true},
-    LawParameter<VerifyBufferedLaw>{
-        "heads_in_flight", &VerifyBufferedLaw::heads_in_flight, {200.0, 1.0, 1e5}},
-    LawParameter<VerifyBufferedLaw>{"write_gb_per_s", &VerifyBufferedLaw::write_gb_per_s, kRateBounds},
-    LawParameter<VerifyBufferedLaw>{"turn_gb_per_s", &VerifyBufferedLaw::turn_gb_per_s, {5e3, 10.0, 1e6}},
-    LawParameter<VerifyBufferedLaw>{"serial", &VerifyBufferedLaw::serial, kSerialBounds},
-    LawParameter<VerifyBufferedLaw>{"token_us", &VerifyBufferedLaw::token_us, kStepBounds},
-};
+inline constexpr std::array kLawParameters<PipelinedLaw> = kPipelinedParameters<PipelinedLaw>;
+
+template <>
+inline constexpr std::array kLawParameters<VerifyPipelinedLaw> = [] {
+    using Law = VerifyPipelinedLaw;
+    constexpr auto& kBase = kPipelinedParameters<Law>;
+    std::array<LawParameter<Law>, kBase.size() + 3> all{};
+    std::copy(kBase.begin(), kBase.end(), all.begin());
+    all[kBase.size()] = {"two_tiles", &Law::two_tiles, {1.6, 1.0, 10.0}};
+    all[kBase.size() + 1] = {"three_tiles", &Law::three_tiles, {4.0, 1.0, 20.0}};
+    all[kBase.size() + 2] = {"token_us", &Law::token_us, {0.01, 1e-4, 5.0}};
+    return all;
+}();
 
 }  // namespace kvsim

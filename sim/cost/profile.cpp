@@ -217,6 +217,7 @@ LinearLaunch launch_of(const ProfileRow& r) {
                *r.state_dtype,
                r.records.value_or(RecordFormat::kBf16)};
     l.form = *r.form;
+    if (has_ring(l.form)) l.ring_capacity = static_cast<int>(r.buffer_length.value_or(0));
     l.work = {*r.batch, *r.batch * *r.tokens, r.buffered_tokens.value_or(0), r.flush_rows.value_or(0), 0};
     if (l.work.flushes > 0) {
         // In mixed phases, which have no common fill, the rows that flush are those with room for no more.

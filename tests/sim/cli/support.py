@@ -42,18 +42,27 @@ LATENCY_US = 2.0
 SERIAL = 0.5
 BYTES_PER_US = 4e6
 
-# Its buffered kernel (the law of sim/cost/law.hpp): microseconds per record read and folded, alone and on a full chip;
-# heads in flight at once; states written among rows that only read.
+# Its buffered kernels (the laws of sim/cost/law.hpp). Small, up to 32 rows and 32 records: microseconds per record read
+# and folded, alone and on a full chip; heads in flight at once; states written among rows that only read.
 RECORD_US = 0.05
 FOLD_US = 0.1
 FULL_FOLD_US = 0.2
 HEADS_IN_FLIGHT = 200
 TURN_BYTES_PER_US = 8e6
 
+# Pipelined: a tile of a head's four, and what 16 records add where they are read and folded, on 132 multiprocessors; a
+# tile alone takes five times as long, after its load. Stages: tiles in flight of whole heads, and of single tiles.
+START_US = 4.0
+TILE_US, CHUNK_US, FOLD_TILE_US, FOLD_CHUNK_US = 0.08, 0.05, 0.07, 0.2
+ALONE, LOAD_US, UNIT_US, BUNCHING = 5.0, 1.0, 0.3, 0.6
+READ_SHARE = 0.9
+STAGES = {16: (10, 5), 64: (7, 3)}
+
 # Qwen3.5-35B-A3B, per layer, request and token (facts of the model: 16 key and 32 value heads of 128 channels).
 STATE_BYTES = 32 * 128 * 128 * 4
 RECORD_BYTES = 2 * 32 * 128 + 2 * 16 * 128 + 4 * 32
-TOKEN_BYTES = 2 * (2 * 16 * 128 + 32 * 128) + 2 * 2 * 32 + 2 * 32 * 128  # q, k, v, gates in; o out
+OUTPUT_BYTES = 2 * 32 * 128
+TOKEN_BYTES = 2 * (2 * 16 * 128 + 32 * 128) + 2 * 2 * 32 + OUTPUT_BYTES  # q, k, v, gates in; o out
 LINEAR_LAYERS = 30
 
 
@@ -66,8 +75,13 @@ def launch_us(size):
     return NODE_US + soft_max(LATENCY_US, size / BYTES_PER_US)
 
 
-def buffered_us(batch, buffered_tokens, flush_rows, folds):
-    """Time of a launch of its buffered kernel; rows that flush fold `folds` records each."""
+def buffered_us(batch, buffered_tokens, flush_rows, folds, length):
+    """Time of a launch of its buffered kernels; rows that flush fold `folds` records each."""
+    kernel = small_us if batch <= 32 and length <= 32 else pipelined_us
+    return kernel(batch, buffered_tokens, flush_rows, folds, length)
+
+
+def small_us(batch, buffered_tokens, flush_rows, folds, _):
     records = buffered_tokens / batch
     flush_share = flush_rows / batch
     block = LATENCY_US + RECORD_US * records
@@ -77,6 +91,27 @@ def buffered_us(batch, buffered_tokens, flush_rows, folds):
     turns = flush_rows * (1 - flush_share) * STATE_BYTES / TURN_BYTES_PER_US
     bunching = math.sqrt(flush_rows * (1 - flush_share)) * STATE_BYTES / BYTES_PER_US
     return NODE_US + block + fold + soft_max(transfer, occupancy) + turns + bunching
+
+
+def pipelined_us(batch, buffered_tokens, flush_rows, folds, length):
+    records = buffered_tokens / batch
+    flush_share = flush_rows / batch
+    plain = TILE_US + CHUNK_US * max(min(records, 1), records / 16)
+    fold = FOLD_TILE_US + FOLD_CHUNK_US * math.ceil(folds / 16) if flush_rows else 0
+    busy = plain + flush_share * fold
+    hold = LOAD_US + ALONE * busy
+    heads = batch * 32
+    rounds = heads // 132
+    whole = 0 if rounds < 4 else rounds - 1  # of heads; what is left goes in tiles
+    single = math.ceil((heads - whole * 132) * 4 / 132)
+    whole_ahead, single_ahead = STAGES[length]
+    occupancy = (4 * whole * max(busy, hold / whole_ahead) + (single - 1) * max(busy, hold / single_ahead)
+                 + UNIT_US * (whole + single))
+    written = flush_rows * STATE_BYTES + batch * (RECORD_BYTES + OUTPUT_BYTES)
+    read = buffered_bytes(batch, buffered_tokens, flush_rows) - written
+    transfer = (read / READ_SHARE + written) / BYTES_PER_US
+    bunching = BUNCHING * math.sqrt(flush_share * (1 - flush_share) * heads / 132) * ALONE * fold
+    return NODE_US + START_US + ALONE * (plain + fold) + soft_max(transfer, occupancy) + bunching
 
 
 def recurrent_bytes(batch):
@@ -109,7 +144,7 @@ def write_profile(folder):
                                for b in batches])
     write("linear_buffered",
           [{**layer, "form": "buffered", "records": "bf16", "batch": b, "buffer_length": m, "fill": fill, "buffered_tokens": b * fill,
-            "flush_rows": flush, "time_us": buffered_us(b, b * fill, flush, fill + 1)}
+            "flush_rows": flush, "time_us": buffered_us(b, b * fill, flush, fill + 1, m)}
            for b in batches for m, fills in ((16, range(16)), (64, (0, 31, 63))) for fill in fills for flush in sorted({0, (b + 3) // 4, b})])
 
 

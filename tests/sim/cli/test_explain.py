@@ -35,7 +35,7 @@ class Explain(CliTest):
         result = self.json("explain", "experiment.yaml", "--batch", "64", "--context", "4096")
         # Four rows at every fill 0..15, of which four flush.
         self.assertEqual((result["buffered_tokens"], result["flushes"]), (4 * sum(range(16)), 4))
-        expected = LINEAR_LAYERS * buffered_us(64, 4 * sum(range(16)), 4, 16)
+        expected = LINEAR_LAYERS * buffered_us(64, 4 * sum(range(16)), 4, 16, 16)
         fitted = [op for op in result["operators"] if op["source"] == "fitted"]
         self.assertEqual([op["count"] for op in fitted], [LINEAR_LAYERS])
         self.assertAlmostEqual(fitted[0]["time_us"] / expected, 1.0, delta=0.02)

@@ -35,7 +35,7 @@ class Results(CliTest):
     def test_steady_buffered_decode_is_priced_in_mixed_phases(self):
         # 32 rows spread over 16 phases: two rows at every fill 0..15, two of them flush.
         result = self.json("run", "experiment.yaml")
-        expected = LINEAR_LAYERS * buffered_us(32, 2 * sum(range(16)), 2, 16) / 32
+        expected = LINEAR_LAYERS * buffered_us(32, 2 * sum(range(16)), 2, 16, 16) / 32
         self.assertAlmostEqual(result["linear_us_per_token"] / expected, 1.0, delta=0.02)
         self.assertEqual(result["flushes"], 32 * 32 // 16)
 

@@ -15,10 +15,11 @@ inline constexpr StreamLaw kCopyLaw{1.7, 0.6, 4231.0};
 inline constexpr StreamLaw kReadLaw{1.5, 0.5, 4386.0};
 inline constexpr RecurrentLaw kRecurrentLaw{2.6, 0.8, 3400.0};
 inline constexpr VerifyStoredLaw kVerifyStoredLaw{{2.8, 0.7, 3300.0}, 0.4};
-inline constexpr BufferedLaw kBufferedLaw{2.2, 0.05, 0.1, 0.2, 200.0, 3200.0, 7000.0, 0.05};
-inline constexpr VerifyBufferedLaw kVerifyBufferedLaw{{2.5, 0.06, 0.1, 0.2, 250.0, 3100.0, 7000.0, 0.05},
-                                                      0.3};
-// With u in fp32, a record takes so many times as long.
+inline constexpr SmallLaw kSmallLaw{2.2, 0.05, 0.1, 0.2, 200.0, 3200.0, 7000.0, 0.05};
+inline constexpr PipelinedLaw kPipelinedLaw{4.0, 0.08, 0.05, 0.07, 0.2, 5.0, 1.0, 0.3, 0.9, 4000.0, 0.1, 0.6};
+inline constexpr VerifyPipelinedLaw kVerifyPipelinedLaw{
+    {4.2, 0.2, 0.06, 0.25, 0.3, 4.5, 2.0, 0.1, 0.95, 3900.0, 0.1, 0.5}, 1.7, 3.8, 0.02};
+// With u in fp32, what depends on records takes so many times as long.
 inline constexpr double kWideRecord = 1.5;
 inline constexpr std::int64_t kFittedBatches[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
 inline constexpr std::int64_t kHeldOutBatches[] = {24, 48, 96, 192, 384};
@@ -47,13 +48,14 @@ struct Cell {
     std::int64_t ring_capacity = 16;
 };
 
-// The law of a form and record format.
-inline LinearLaw true_law(Form form, RecordFormat records) {
+// The law of a form, kernel and record format.
+inline LinearLaw true_law(Form form, BufferedKernel kernel, RecordFormat records) {
     LinearLaw law;
     if (form == Form::kRecurrent) law = kRecurrentLaw;
     if (form == Form::kVerifyStored) law = kVerifyStoredLaw;
-    if (form == Form::kBuffered) law = kBufferedLaw;
-    if (form == Form::kVerifyBuffered) law = kVerifyBufferedLaw;
+    if (form == Form::kBuffered && kernel == BufferedKernel::kSmall) law = kSmallLaw;
+    if (form == Form::kBuffered && kernel == BufferedKernel::kPipelined) law = kPipelinedLaw;
+    if (form == Form::kVerifyBuffered) law = kVerifyPipelinedLaw;
     if (records == RecordFormat::kFp32U) {
         std::visit(
             []<class Law>(Law& l) {
@@ -91,7 +93,7 @@ inline ProfileRow measured(const Cell& c) {
     const LinearLaunch l = launch_of(r);
     const LinearDemand d = linear_demand(l, linear_traffic(s, c.form, l.work));
     r.time_us = kNodeUs + std::visit([&](const auto& law) { return law.time_us(d, kReadLaw.gb_per_s); },
-                                     true_law(c.form, s.records));
+                                     true_law(c.form, d.kernel, s.records));
     return r;
 }
 
@@ -147,6 +149,10 @@ inline Profile synthetic_profile_of_all() {
     split.state = StateFormat::kSplit;
     wide.records = RecordFormat::kFp32U;
     for (const std::int64_t batch : {1, 8, 24, 64, 512}) {
+        for (const std::int64_t flushes : {std::int64_t{0}, batch}) {
+            add_row(p, measured({gdn(32), Form::kVerifyBuffered, batch, 59, flushes, 5, 64}));
+            add_row(p, measured({split, Form::kBuffered, batch, 63, flushes, 1, 64}));
+        }
         for (std::int64_t tokens = 2; tokens <= 9; ++tokens) {
             add_row(p, measured({gdn(32), Form::kVerifyStored, batch, 0, 0, tokens}));
             for (const std::int64_t fill : {std::int64_t{0}, std::int64_t{4}, 16 - tokens}) {
@@ -160,8 +166,10 @@ inline Profile synthetic_profile_of_all() {
         }
     }
     for (const std::int64_t batch : {8, 64, 512}) {
-        for (const std::int64_t flushes : {std::int64_t{0}, batch})
+        for (const std::int64_t flushes : {std::int64_t{0}, batch}) {
             add_row(p, measured({wide, Form::kVerifyBuffered, batch, 8, flushes, 5}));
+            add_row(p, measured({wide, Form::kVerifyBuffered, batch, 59, flushes, 5, 64}));
+        }
     }
     return p;
 }

@@ -26,6 +26,15 @@ const Law& only_law(const LinearFit& fit) {
     return std::get<Law>(fit.regimes.front().law);
 }
 
+// The law of a form with a ring for one of its kernels.
+template <class Law>
+const Law& law_of(const LinearFit& fit, BufferedKernel kernel) {
+    const auto found = std::find_if(fit.regimes.begin(), fit.regimes.end(),
+                                    [&](const LinearRegime& r) { return r.kernel == kernel; });
+    REQUIRE(found != fit.regimes.end());
+    return std::get<Law>(found->law);
+}
+
 }  // namespace
 
 TEST_CASE("the soft maximum lies between max and sum", "[fit]") {
@@ -44,7 +53,8 @@ TEST_CASE("a fit recovers the laws that made its profile, and predicts what it n
     check_recovered(fit.read.law, kReadLaw);
     REQUIRE(fit.linear.size() == 2);
     check_recovered(only_law<RecurrentLaw>(fit.linear[0]), kRecurrentLaw);
-    check_recovered(only_law<BufferedLaw>(fit.linear[1]), kBufferedLaw);
+    check_recovered(law_of<SmallLaw>(fit.linear[1], BufferedKernel::kSmall), kSmallLaw);
+    check_recovered(law_of<PipelinedLaw>(fit.linear[1], BufferedKernel::kPipelined), kPipelinedLaw);
     for (const LinearFit& k : fit.linear) {
         // Buffered: 16 fills and 5 flushes, 10 mixed launches from batch 4 on, 12 of other rings (32 heads).
         // All with 48 heads are held out, of those with 32 five batches.
@@ -67,9 +77,10 @@ TEST_CASE("held-out rows change nothing in a fit", "[fit]") {
     }
     const ProfileFit a = fit_profile(synthetic_profile());
     const ProfileFit b = fit_profile(spoilt);
-    for (const auto& p : kLawParameters<BufferedLaw>) {
-        CHECK(only_law<BufferedLaw>(a.linear[1]).*(p.member) ==
-              only_law<BufferedLaw>(b.linear[1]).*(p.member));
+    constexpr auto kKernel = BufferedKernel::kPipelined;
+    for (const auto& p : kLawParameters<PipelinedLaw>) {
+        CHECK(law_of<PipelinedLaw>(a.linear[1], kKernel).*(p.member) ==
+              law_of<PipelinedLaw>(b.linear[1], kKernel).*(p.member));
     }
     CHECK(b.linear[1].held_out.median == Approx(0.9).epsilon(1e-3));
 }
@@ -79,11 +90,11 @@ TEST_CASE("every form and format is fitted with the law that made it", "[fit]") 
     REQUIRE(fit.linear.size() == 6);
     check_recovered(only_law<VerifyStoredLaw>(fit.linear_fit(gdn(32), Form::kVerifyStored)),
                     kVerifyStoredLaw);
-    check_recovered(only_law<VerifyBufferedLaw>(fit.linear_fit(gdn(32), Form::kVerifyBuffered)),
-                    kVerifyBufferedLaw);
+    check_recovered(only_law<VerifyPipelinedLaw>(fit.linear_fit(gdn(32), Form::kVerifyBuffered)),
+                    kVerifyPipelinedLaw);
     LinearShape split = gdn(32);
     split.state = StateFormat::kSplit;
-    check_recovered(only_law<BufferedLaw>(fit.linear_fit(split, Form::kBuffered)), kBufferedLaw);
+    check_recovered(only_law<PipelinedLaw>(fit.linear_fit(split, Form::kBuffered)), kPipelinedLaw);
     for (const LinearFit& k : fit.linear) {
         INFO(k.kernel << " " << name(k.state) << " " << name(k.records));
         CHECK(k.fitted.worst < 1e-4);
@@ -97,33 +108,90 @@ TEST_CASE("a few rows of another record format borrow all that does not depend o
     wide.records = RecordFormat::kFp32U;
     const LinearFit& k = fit.linear_fit(wide, Form::kVerifyBuffered);
     CHECK(k.borrowed);
-    CHECK(k.fitted.rows == 6);  // of nine parameters
-    const auto& law = only_law<VerifyBufferedLaw>(k);
-    check_recovered(law, std::get<VerifyBufferedLaw>(true_law(Form::kVerifyBuffered, RecordFormat::kFp32U)));
-    const auto& lender = only_law<VerifyBufferedLaw>(fit.linear_fit(gdn(32), Form::kVerifyBuffered));
-    CHECK(law.heads_in_flight == lender.heads_in_flight);
+    CHECK(k.fitted.rows == 12);  // of fifteen parameters
+    const auto& law = only_law<VerifyPipelinedLaw>(k);
+    check_recovered(law, std::get<VerifyPipelinedLaw>(true_law(
+                             Form::kVerifyBuffered, BufferedKernel::kPipelined, RecordFormat::kFp32U)));
+    const auto& lender = only_law<VerifyPipelinedLaw>(fit.linear_fit(gdn(32), Form::kVerifyBuffered));
+    CHECK(law.alone == lender.alone);
     CHECK_FALSE(fit.linear_fit(gdn(32), Form::kVerifyBuffered).borrowed);
 }
 
-TEST_CASE("two kernels behind one form are two laws, joined where the launcher changes over", "[fit]") {
-    // From 48 rows of 2 MiB on (32 heads) the launches take what another kernel would.
-    BufferedLaw large = kBufferedLaw;
-    large.latency_us = 6.0;
-    large.heads_in_flight = 400.0;
+TEST_CASE("a form without a ring whose launches change their ways with size has two laws", "[fit]") {
+    // From 48 rows of 2 MiB on (32 heads) writes are slower.
+    RecurrentLaw large = kRecurrentLaw;
+    large.write_gb_per_s = 2000.0;
     Profile profile = synthetic_profile();
+    for (const std::int64_t batch : {3, 5, 6, 10, 12, 20, 40, 80, 100, 160, 320})
+        add_row(profile, linear_row(Form::kRecurrent, 32, batch, 0, 0));
     for (MeasuredRow& m : profile.rows) {
-        if (m.row.form != Form::kBuffered) continue;
+        if (m.row.form != Form::kRecurrent) continue;
         const LinearLaunch l = launch_of(m.row);
         const LinearDemand d = linear_demand(l, linear_traffic(l.shape, l.form, l.work));
         if (d.rows * d.row_state >= 48.0 * 2097152.0)
             m.row.time_us = kNodeUs + large.time_us(d, kReadLaw.gb_per_s);
     }
-    const LinearFit fit = fit_profile(profile).linear_fit(gdn(32), Form::kBuffered);
+    const LinearFit fit = fit_profile(profile).linear_fit(gdn(32), Form::kRecurrent);
     REQUIRE(fit.regimes.size() == 2);
-    CHECK(fit.regimes[0].max_state_bytes > 32 * 2097152.0);
+    CHECK(fit.regimes[0].max_state_bytes > 40 * 2097152.0);
     CHECK(fit.regimes[0].max_state_bytes < 64 * 2097152.0);
-    check_recovered(std::get<BufferedLaw>(fit.regimes[0].law), kBufferedLaw);
-    check_recovered(std::get<BufferedLaw>(fit.regimes[1].law), large);
+    check_recovered(std::get<RecurrentLaw>(fit.regimes[0].law), kRecurrentLaw);
+    CHECK(std::get<RecurrentLaw>(fit.regimes[1].law).write_gb_per_s == Approx(2000.0).epsilon(1e-3));
+}
+
+TEST_CASE("the launcher's rule says which kernel's law prices a launch", "[fit]") {
+    const auto kernel = [](LinearShape s, Form form, std::int64_t rows, int capacity) {
+        const LinearLaunch l{s, form, {rows, rows, 0, 0}, capacity};
+        return linear_demand(l, linear_traffic(s, form, l.work)).kernel;
+    };
+    constexpr auto kSmall = BufferedKernel::kSmall, kPipelined = BufferedKernel::kPipelined;
+    CHECK(kernel(gdn(32), Form::kBuffered, 32, 16) == kSmall);  // 64 MiB of states
+    CHECK(kernel(gdn(32), Form::kBuffered, 33, 16) == kPipelined);
+    CHECK(kernel(gdn(64), Form::kBuffered, 17, 16) == kPipelined);
+    CHECK(kernel(gdn(32), Form::kBuffered, 1, 33) == kPipelined);
+    CHECK(kernel(gdn(32), Form::kVerifyBuffered, 1, 16) == kPipelined);
+    LinearShape bf16 = gdn(32), wide = gdn(32);
+    bf16.state = StateFormat::kBf16;
+    wide.records = RecordFormat::kFp32U;
+    CHECK(kernel(bf16, Form::kBuffered, 1, 16) == kPipelined);
+    CHECK(kernel(wide, Form::kBuffered, 1, 16) == kPipelined);
+}
+
+TEST_CASE("a pipelined launch is shared out as its launcher does", "[fit]") {
+    const auto pipeline = [](std::int64_t rows, std::int64_t tokens, int capacity) {
+        const LinearLaunch l{gdn(32), Form::kVerifyBuffered, {rows, rows * tokens, 0, 0}, capacity};
+        return linear_demand(l, linear_traffic(l.shape, l.form, l.work)).pipeline;
+    };
+    // 64 rows, 2048 heads: 15.5 rounds of 132 blocks, 14 of whole heads. The other 200 heads are 800 tiles,
+    // seven for the busiest block.
+    const PipelineDemand many = pipeline(64, 4, 16);
+    CHECK(many.whole_tiles == 56.0);
+    CHECK(many.single_tiles == 7.0);
+    CHECK(many.units == 21.0);
+    // A head's stage of 16 records and one token tile: 8192 B of records, 2560 of vectors, 1024 of values, 64
+    // of gates, 40 of scalars, 32 of its description: 12,032 with 16 of barriers and rounded to 128. Ten
+    // tiles of 16,400 B leave 68,448 of 232,448 B for heads: five.
+    CHECK(many.token_tiles == 1);
+    CHECK(many.whole_ahead == 10.0);
+    CHECK(many.single_ahead == 5.0);
+    // 128 records: 65,536 B and more a head; two of them leave room for five tiles.
+    CHECK(pipeline(64, 4, 128).whole_ahead == 5.0);
+    // 8 rows: 256 heads are less than four rounds, all 1024 units are tiles.
+    const PipelineDemand few = pipeline(8, 5, 16);
+    CHECK(few.whole_tiles == 0.0);
+    CHECK(few.single_tiles == 8.0);
+    CHECK(few.token_tiles == 2);
+    CHECK(pipeline(8, 9, 16).token_tiles == 3);
+}
+
+TEST_CASE("where a ring's capacity is not known, it is twice what rows read", "[fit]") {
+    const auto ahead = [](std::int64_t records, int capacity) {
+        const LinearLaunch l{gdn(32), Form::kBuffered, {64, 64, 64 * records, 0}, capacity};
+        return linear_demand(l, linear_traffic(l.shape, l.form, l.work)).pipeline.whole_ahead;
+    };
+    CHECK(ahead(31, 0) == ahead(31, 63));
+    CHECK(ahead(127, 0) == ahead(127, 128));
+    CHECK(ahead(31, 0) < ahead(31, 32));
 }
 
 TEST_CASE("held-out rows lie on every axis", "[fit]") {
@@ -165,13 +233,21 @@ TEST_CASE("a predicted launch costs what the law says", "[fit]") {
     // (143.545 + sqrt(138.345^2 + 3.2 x 2.6 x 140.945)) / 2 = 143.033, and the node 0.53.
     const TimedSource recurrent = fit.linear_time({gdn(32), Form::kRecurrent, {128, 128, 0, 0}});
     CHECK(to_us(recurrent.time) == Approx(143.033 + 0.53).epsilon(1e-4));
-    // Buffered, 64 rows with 7 records each, 4 flush: reads 64 x (2 MiB + 16,512 + 7 x 12,416) B, 32.111 us;
-    // writes 4 x 2 MiB + 64 x 20,608 B at 3200 GB/s, 3.034 us. Block 2.2 + 7 x 0.05 = 2.55; the last one
-    // folds 8 x 0.1 more. Occupancy 2048 / 200 x (2.55 + 8 x 0.2 / 16) = 27.136, hidden by the transfer but
-    // for (62.280 + sqrt(8.008^2 + 0.2 x 27.136 x 35.144)) / 2 = 39.122. Turns 4 x 15/16 x 2 MiB at 7000
-    // GB/s, 1.123; bunching sqrt(4 x 15/16) x 0.65536 = 1.269.
-    const TimedSource buffered = fit.linear_time({gdn(32), Form::kBuffered, {64, 64, 64 * 7, 4, 4 * 8}});
-    CHECK(to_us(buffered.time) == Approx(3.35 + 39.122 + 1.123 + 1.269 + 0.53).epsilon(1e-4));
+    // Buffered, small kernel, 16 rows with 7 records each, 4 flush: reads 16 x (2 MiB + 16,512 + 7 x 12,416)
+    // B, 8.028 us; writes 4 x 2 MiB + 16 x 20,608 B at 3200 GB/s, 2.724 us. Block 2.2 + 7 x 0.05 = 2.55; the
+    // last one folds 8 x 0.1 more. Occupancy 512 / 200 x (2.55 + 8 x 0.2 / 4) = 7.552, hidden by the transfer
+    // but for (18.304 + sqrt(3.200^2 + 0.2 x 7.552 x 10.752)) / 2 = 11.725. Turns 4 x 3/4 x 2
+    // MiB at 7000 GB/s, 0.899; bunching sqrt(4 x 3/4) x 0.65536 = 1.135.
+    const TimedSource small = fit.linear_time({gdn(32), Form::kBuffered, {16, 16, 16 * 7, 4, 4 * 8}, 16});
+    CHECK(to_us(small.time) == Approx(3.35 + 11.725 + 0.899 + 1.135 + 0.53).epsilon(1e-4));
+    // Pipelined kernel, 64 such rows: reads 35.678 us at 0.9 x 4386 GB/s, writes 2.427 us at 4000 GB/s. A
+    // tile 0.08 + 0.05 = 0.13, a fold 0.07 + 0.2 = 0.27: busy 0.13 + 0.27 / 16 = 0.147, held 1 + 5 x 0.147
+    // = 1.734. Occupancy: 56 tiles of whole heads, ten in flight, 0.173 each; six single ones after the
+    // first, five in flight, 0.347 each; 21 units of 0.3: 18.094. (56.199 + sqrt(20.012^2 + 0.4 x 18.094
+    // x 38.105)) / 2 = 41.102. Last tile 5 x 0.4 = 2. Bunching 0.6 x sqrt(15.515 / 16 x 15/16) x 5 x 0.27 =
+    // 0.772.
+    const TimedSource buffered = fit.linear_time({gdn(32), Form::kBuffered, {64, 64, 64 * 7, 4, 4 * 8}, 16});
+    CHECK(to_us(buffered.time) == Approx(4.0 + 2.0 + 41.102 + 0.772 + 0.53).epsilon(1e-4));
     // Copy of 4.231 MB: 1 us of transfer; (2.7 + sqrt(0.49 + 4 x 0.6 x 1.7)) / 2 = 2.4189 us.
     CHECK(fit.copy.bandwidth(Bytes(4'231'000)).value() == Approx(4'231'000 / 2.4189e-6).epsilon(1e-3));
 }
@@ -183,11 +259,13 @@ TEST_CASE("a predicted verify costs what the law says", "[fit]") {
     // sqrt(25.095^2 + 2.8 x 4.4 x 29.495)) / 2 = 32.709.
     const TimedSource stored = fit.linear_time({gdn(32), Form::kVerifyStored, {8, 40, 0, 0}});
     CHECK(to_us(stored.time) == Approx(32.709 + 0.53).epsilon(1e-3));
-    // Ring, 8 rows of five tokens and 4 records: reads 8 x (2 MiB + 4 x 12,416 + 5 x 16,512) B, 4.067 us;
-    // writes 40 x (12,416 + 8,192) B at 3100 GB/s, 0.266 us. Block 2.5 + 4 x 0.06 + 4 x 0.3 = 3.94; occupancy
-    // 256 / 250 x 3.94 = 4.035; (8.368 + sqrt(0.298^2 + 0.2 x 4.035 x 4.333)) / 2 = 5.130.
-    const TimedSource ring = fit.linear_time({gdn(32), Form::kVerifyBuffered, {8, 40, 32, 0}});
-    CHECK(to_us(ring.time) == Approx(3.94 + 5.130 + 0.53).epsilon(1e-3));
+    // Ring, 8 rows of five tokens and 4 records: reads 8 x (2 MiB + 4 x 12,416 + 5 x 16,512) B at 0.95 x 4386
+    // GB/s, 4.280 us; writes 40 x (12,416 + 8,192) B at 3900 GB/s, 0.211 us. Two token tiles: a tile
+    // takes 1.7 x (0.2 + 0.06) + 4 x 0.02 = 0.522, held 2 + 4.5 x 0.522 = 4.349. Occupancy: eight units of a
+    // tile, four in flight: 7 x 4.349 / 4 + 8 x 0.1 = 8.411; (12.902 + sqrt(3.919^2 + 0.4 x 8.411 x 4.492)) /
+    // 2 = 9.211.
+    const TimedSource ring = fit.linear_time({gdn(32), Form::kVerifyBuffered, {8, 40, 32, 0}, 16});
+    CHECK(to_us(ring.time) == Approx(4.2 + 4.5 * 0.522 + 9.211 + 0.53).epsilon(1e-3));
     CHECK(ring.source == Source::kFitted);
     CHECK(fit.linear_time({gdn(32), Form::kVerifyBuffered, {8, 80, 32, 0}}).source == Source::kExtrapolated);
 }

@@ -67,6 +67,9 @@ TEST_CASE("a damaged fit is refused with its place", "[fit_io]") {
     CHECK_THROWS_WITH(load("unknown_form", "form: buffered", "form: bufered"), ContainsSubstring("bufered"));
     CHECK_THROWS_WITH(load("schema", "kvsim/fit/1", "kvsim/fit/9"), ContainsSubstring("schema"));
     CHECK_THROWS_WITH(load("out_of_bounds", "serial: ", "serial: 7"), ContainsSubstring("serial"));
+    CHECK_THROWS_WITH(load("unknown_kernel", "kernel: small", "kernel: smal"), ContainsSubstring("smal"));
+    CHECK_THROWS_WITH(load("kernel_twice", "kernel: small", "kernel: pipelined"),
+                      ContainsSubstring("at most once each"));
     CHECK_THROWS_WITH(load("no_law", "form: buffered", "form: direct"),
                       ContainsSubstring("no law for form direct"));
     CHECK_THROWS_AS(load_fit(std::string(KVSIM_BINARY_DIR) + "/test_fit_io/absent"), ConfigError);
