@@ -31,7 +31,9 @@ std::int64_t units_that_fit(Bytes pool, Bytes unit) {
 int ring_records(const LinearServing& linear, DraftRecords drafts) {
     if (!has_ring(linear.form)) return 0;
     if (linear.form == Form::kBuffered) return linear.buffer_length > 1 ? linear.buffer_length : 0;
-    return linear.buffer_length + (drafts == DraftRecords::kBeside ? 1 + linear.drafts : 0);
+    const int verified = 1 + linear.drafts;
+    return drafts == DraftRecords::kBeside ? linear.buffer_length + verified
+                                           : std::max(linear.buffer_length, verified);
 }
 
 // Columns that a window needs so that it can be taken back to any of the tokens under verification.
@@ -114,7 +116,7 @@ void solve(const PagedPool& rule, const Problem& p, Capacity& c) {
     BlockPool& pool = c.paged;
     const std::int64_t attention = attention_layers_served(p.model, p.linear);
     const std::int64_t linear = linear_layers(p.model);
-    KVSIM_CHECK(attention + linear > 0, "model {} keeps nothing per request", p.model.name);
+    if (attention + linear == 0) return bind(c, kUnlimited, Limit::kBlocks);  // keeps nothing per request
     group_layers(attention, linear, pool);
 
     const std::int64_t stored = p.stores_states() ? p.linear.drafts : 0;
@@ -167,6 +169,21 @@ void solve(const BytePool&, const Problem& p, Capacity& c) {
     bind(c, requests, Limit::kBytes);
 }
 
+// What weights and activations leave; notes the latter. A pool that is given counts only if it fits beside
+// both.
+Bytes left_for_pools(const DeviceSpec& device, const EngineSpec& engine, const ModelSpec& rank, Capacity& c) {
+    const EngineMemory& memory = engine.memory;
+    const std::int64_t tokens = engine.chunked_prefill_tokens;
+    const Bytes peak = memory.activations == ActivationRule::kPeak
+                           ? activation_bytes(rank, tokens, std::min(tokens, c.max_running))
+                           : Bytes(0);
+    const Bytes usable(
+        static_cast<std::int64_t>(std::floor(static_cast<double>(device.memory.value()) * memory.fraction)));
+    c.activations = device.memory - usable + peak;
+    if (!memory.pool) return usable - c.weights - peak;
+    return c.weights + peak + *memory.pool <= device.memory ? *memory.pool : Bytes(0);
+}
+
 }  // namespace
 
 Capacity solve_capacity(const ModelSpec& rank, const DeviceSpec& device, const EngineSpec& engine,
@@ -195,17 +212,7 @@ Capacity solve_capacity(const ModelSpec& rank, const DeviceSpec& device, const E
         c.max_running = std::min<std::int64_t>(c.max_running, *memory.max_running_with_drafts);
     c.max_running /= attention_dp;
 
-    const Bytes usable(
-        static_cast<std::int64_t>(std::floor(static_cast<double>(device.memory.value()) * memory.fraction)));
-    c.activations = device.memory - usable;
-    Bytes rest = usable - c.weights;
-    if (memory.activations == ActivationRule::kPeak) {
-        const std::int64_t tokens = engine.chunked_prefill_tokens;
-        const Bytes peak = activation_bytes(rank, tokens, std::min(tokens, c.max_running));
-        c.activations += peak;
-        rest -= peak;
-    }
-    if (memory.pool) rest = *memory.pool;
+    const Bytes rest = left_for_pools(device, engine, rank, c);
     if (rest <= Bytes(0)) {
         c.limit = Limit::kWeights;
         return c;

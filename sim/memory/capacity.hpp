@@ -61,7 +61,7 @@ struct RequestBytes {
 // Blocks of a paged pool.
 struct BlockPool {
     Bytes block;                   // a page in every layer of a group
-    std::int64_t page_tokens = 0;  // of an attention layer
+    std::int64_t page_tokens = 1;  // of an attention layer
     std::int64_t layers_per_group = 0;
     std::int64_t attention_groups = 0;
     std::int64_t state_groups = 0;

@@ -51,14 +51,15 @@ inline constexpr std::array<std::string_view, 3> kMemoryPoolNames{"split", "page
 enum class ActivationRule : std::uint8_t { kReserved, kPeak };
 inline constexpr std::array<std::string_view, 2> kActivationRuleNames{"reserved", "peak"};
 
-// Records of the T tokens under verification: among the m of the buffer, or beside them (a ring of m + T).
+// Records of the T tokens under verification: among the m of the buffer (a ring of m, or of T where that is
+// more), or beside them (a ring of m + T).
 enum class DraftRecords : std::uint8_t { kWithin, kBeside };
 inline constexpr std::array<std::string_view, 2> kDraftRecordsNames{"within", "beside"};
 
 struct EngineMemory {
     double fraction = 1.0;  // of the device's memory: weights, pools and, with kPeak, activations
     ActivationRule activations = ActivationRule::kReserved;
-    std::optional<Bytes> pool;  // of states and KV, given instead of computed
+    std::optional<Bytes> pool;  // of states and KV, given instead of computed from `fraction`
     std::optional<int>
         max_running_with_drafts;  // default that takes the place of a larger max_running_requests
     DraftRecords draft_records = DraftRecords::kWithin;

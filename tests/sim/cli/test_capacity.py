@@ -48,8 +48,13 @@ class Capacity(CliTest):
         self.assertEqual(limit("--set", "engine.max_running_requests=4"), "max_running_requests")
 
     def test_not_fitting_is_a_result(self):
-        result = self.json("capacity", "experiment.yaml", "--set", "device.memory=40 GiB")
-        self.assertEqual((result["requests"], result["limit"]), (0, "weights"))
+        for engine in ("sglang", "vllm", "ideal"):
+            with self.subTest(engine):
+                small = ["experiment.yaml", "--set", "device.memory=40 GiB", "--set", f"engine={engine}"]
+                result = self.json("capacity", *small)
+                self.assertEqual((result["requests"], result["limit"]), (0, "weights"))
+                self.assertIn("0 requests", self.kvsim("capacity", *small).stdout)
+                self.kvsim("capacity", *small, "--compare")
 
     def test_table_without_json(self):
         text = self.kvsim("capacity", "experiment.yaml").stdout
@@ -94,14 +99,17 @@ class Capacity(CliTest):
 
     def test_published_requests_of_vllm(self):
         # Nemotron-3-Super on a B300, T = 4, length 2048: 213 natively, 694 with a ring of 16 + 4. The pool is not published:
-        # it is the one that 213 implies, 213 x 21 + 1 blocks of 9 x 4,224 x 1,024 B.
+        # it is the one that 213 implies, 213 x 21 + 1 blocks of 9 x 4,224 x 1,024 B. Beside weights in bf16 it would not fit.
         arguments = ["--set", "model=nemotron-3-super-120b-a12b", "--set", "device=b300", "--set", "engine=vllm",
+                     "--set", "model.weights={experts: {dtype: fp4, block: [1, 16], scale: fp8}}",
                      "--set", f"engine.memory.pool={(213 * 21 + 1) * 9 * 4224 * 1024} B", "--drafts", "3", "--tokens", "2048"]
         native = self.json("capacity", "experiment.yaml", *arguments, "--set", "linear.form=recurrent")
         ring = self.json("capacity", "experiment.yaml", *arguments)
         self.assertEqual((native["requests"], native["limit"]), (213, "blocks"))
         self.assertEqual((native["paged"]["state_blocks_per_request"], native["paged"]["kv_blocks_per_request"]), (20, 1))
         self.assertAlmostEqual(ring["requests"] / native["requests"], 694 / 213, delta=0.03 * 694 / 213)
+        bf16 = self.json("capacity", "experiment.yaml", *arguments, "--set", "model.weights={}")
+        self.assertEqual((bf16["requests"], bf16["limit"]), (0, "weights"))
 
     def test_ranks_and_groups(self):
         arguments = ["--set", "parallelism.tp=2", "--set", "engine=ideal"]

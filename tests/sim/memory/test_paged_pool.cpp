@@ -131,6 +131,13 @@ TEST_CASE("groups hold equally many layers", "[capacity]") {
     CHECK(c.paged.blocks == 100);
     CHECK(c.requests == 100 / 3);
 
+    // Nothing at all: only the engine's own limit binds.
+    ModelSpec ffn = tiny_model();
+    ffn.kinds = {{'E', {}, {}, DenseFfn{"ffn", 64}}};
+    ffn.pattern = "EE";
+    CHECK(solve_capacity(ffn, kB300, paged(Bytes(1)), {}, 33).limit == Limit::kMaxRunning);
+    CHECK(solve_capacity(ffn, kB300, ideal(Bytes(1)), {}, 33).limit == Limit::kMaxRunning);
+
     // States alone: a page is a state, a request a block.
     ModelSpec linear = tiny_model();
     linear.pattern = "LL";
@@ -155,6 +162,16 @@ TEST_CASE("slots and tokens promised from a shared pool never exceed it", "[capa
             }
         }
     }
+}
+
+TEST_CASE("a pool that is given must fit beside the weights", "[capacity]") {
+    const ModelSpec model = tiny_model();
+    const std::int64_t weights = weight_bytes(model).value();
+    const auto limit = [&](std::int64_t memory) {
+        return solve_capacity(model, device_with(memory), ideal(Bytes(kGiB)), {}, 10).limit;
+    };
+    CHECK(limit(weights + kGiB) == Limit::kBytes);
+    CHECK(limit(weights + kGiB - 1) == Limit::kWeights);
 }
 
 TEST_CASE("an idealised engine rounds nothing", "[capacity]") {

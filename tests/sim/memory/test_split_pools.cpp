@@ -61,6 +61,16 @@ TEST_CASE("a ring takes its share of what dropping temporary states gives", "[ca
     }
 }
 
+TEST_CASE("a ring holds at least the tokens under verification", "[capacity]") {
+    const auto ring = [](DraftRecords drafts) {
+        EngineSpec engine = sglang(1);
+        engine.memory.draft_records = drafts;
+        return solve_capacity(tiny_model(), kLarge, engine, verify_buffered(4, 7), 10).buffer_per_request;
+    };
+    CHECK(ring(DraftRecords::kWithin) == Bytes(8 * 132));
+    CHECK(ring(DraftRecords::kBeside) == Bytes((4 + 8) * 132));
+}
+
 TEST_CASE("a record of fp32 u takes more of a ring", "[capacity]") {
     // u of 32 x 128 values: 4 bytes instead of 2 each, 12,416 + 8,192.
     LinearServing linear = verify_buffered(16, 3);
