@@ -32,10 +32,16 @@ LinearKernelFits linear_kernels(const Experiment& experiment) {
     const std::filesystem::path folder = experiment.profile_dir;
     const std::string_view file =
         experiment.engine.steps.linear_kernels == LinearKernels::kOwn ? "fit.yaml" : "public_kernels.yaml";
-    if (std::filesystem::exists(folder / file)) return {load_fit((folder / file).string()), false};
-    const std::filesystem::path reference = folder.parent_path() / kReferenceProfile / file;
-    if (!std::filesystem::exists(reference)) return {};
-    return scaled_to(load_fit(reference.string()), experiment.device.peak_bandwidth / kReferenceBandwidth);
+    LinearKernelFits kernels;
+    if (std::filesystem::exists(folder / file)) {
+        kernels.fit = load_fit((folder / file).string());
+    } else if (const auto reference = folder.parent_path() / kReferenceProfile / file;
+               std::filesystem::exists(reference)) {
+        kernels =
+            scaled_to(load_fit(reference.string()), experiment.device.peak_bandwidth / kReferenceBandwidth);
+    }
+    kernels.ring_capacity = experiment.linear.buffer_length;
+    return kernels;
 }
 
 }  // namespace

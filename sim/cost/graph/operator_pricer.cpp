@@ -53,7 +53,10 @@ LinearKernelFits scaled_to(ProfileFit fit, double ratio) {
                 regime.law);
         }
     }
-    return {std::move(fit), true};
+    LinearKernelFits kernels;
+    kernels.fit = std::move(fit);
+    kernels.scaled = true;
+    return kernels;
 }
 
 Time AttentionSegment::time(std::int64_t context_sum) const {
@@ -157,7 +160,8 @@ OperatorPrice OperatorPricer::price_work(const Operator& op, const LinearDecode&
             operators_.roofline(Bytes(op.total_bytes()), Flops(op.flops), op.launches, MatrixFormat::kBf16),
             CostFamily::kLinear);
     }
-    const TimedSource timed = linear_.fit->linear_time(*kernel, {w.shape, w.form, w.work});
+    const TimedSource timed =
+        linear_.fit->linear_time(*kernel, {w.shape, w.form, w.work, linear_.ring_capacity});
     const ErrorSummary& errors = kernel->held_out.rows > 0 ? kernel->held_out : kernel->fitted;
     OperatorPrice price{timed.time,          Time(),        errors.median * kSigmaPerMedian, timed.source,
                         CostFamily::kLinear, Bound::kLaunch};

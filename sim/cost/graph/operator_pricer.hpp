@@ -30,6 +30,7 @@ struct OperatorPrice {
 struct LinearKernelFits {
     std::optional<ProfileFit> fit;  // none: all on the roofline
     bool scaled = false;            // measured on another GPU: see scaled_to()
+    int ring_capacity = 0;          // of forms with a ring, as served; 0: see LinearLaunch
 };
 
 // The same kernels on a GPU whose memory is `ratio` times as fast: every bandwidth of the laws times the
