@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <system_error>
 
@@ -111,7 +113,27 @@ void write_results(const fs::path& folder, const ResultFiles& files) {
     fs::rename(temporary.path(), target);
 }
 
+namespace {
+
+// The first line that is no comment: what kind of file it is.
+std::string first_line(std::istream& in) {
+    std::string line;
+    while (std::getline(in, line) && line.starts_with('#')) {
+    }
+    return line;
+}
+
+}  // namespace
+
 void replace_file(const fs::path& file, std::string_view content) {
+    if (fs::exists(file)) {
+        if (!fs::is_regular_file(file))
+            throw_mistake({}, file.string(), "expected a file to write to, got something else");
+        std::ifstream old(file);
+        std::istringstream replacement{std::string(content)};
+        if (const std::string line = first_line(old); !line.empty() && line != first_line(replacement))
+            throw_mistake({}, file.string(), "is a file of another kind, and stays as it is");
+    }
     const TemporaryFolder temporary(fs::absolute(file));
     const fs::path written = temporary.path() / file.filename();
     write_file(written, content);

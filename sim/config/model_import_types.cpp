@@ -18,8 +18,8 @@ void Import::add_layer(const LayerKind& kind) {
 int Import::layers() {
     constexpr int kMostLayers = 1 << 10;  // as in a model file
     const int count = fields.integer("num_hidden_layers");
-    if (count <= kMostLayers) return count;
-    fields.mistake("num_hidden_layers", fmt::format("expected at most {}, got {}", kMostLayers, count));
+    if (count >= 1 && count <= kMostLayers) return count;
+    fields.mistake("num_hidden_layers", fmt::format("expected 1 to {}, got {}", kMostLayers, count));
     return 0;
 }
 
@@ -78,6 +78,8 @@ std::vector<std::string> read_qwen_layers(Import& in) {
         return in.fields.texts("layer_types");
     }
     const int interval = in.fields.integer("full_attention_interval");
+    if (interval < 1)
+        in.fields.mistake("full_attention_interval", fmt::format("expected at least 1, got {}", interval));
     std::vector<std::string> types;
     for (int i = 1; i <= in.layers(); ++i)
         types.emplace_back(interval > 0 && i % interval == 0 ? "full_attention" : "linear_attention");

@@ -47,6 +47,7 @@ class FileReader {
             if (text.ends_with('\r')) text.remove_suffix(1);
             if (text.empty()) continue;
             if (header) {
+                ++rows_;
                 read_row(text, number);
             } else if (read_header(text, number)) {
                 header = true;
@@ -54,7 +55,8 @@ class FileReader {
                 return;  // without its columns a file cannot be read any further
             }
         }
-        if (!header) note(1, "", "expected a header line, got an empty file");
+        if (!header) return note(1, "", "expected a header line, got an empty file");
+        if (rows_ == 0) note(1, "", "expected rows after the header line, got none");
     }
 
   private:
@@ -162,6 +164,7 @@ class FileReader {
     std::string file_;
     Profile& profile_;
     std::vector<Mistake>& mistakes_;
+    int rows_ = 0;
     std::vector<const ProfileColumn*> columns_;
 };
 

@@ -175,7 +175,8 @@ Estimate FittedOperators::linear_bytes(const LinearBytesWork& w) const {
     if (!fit) return impl_->roofline({bytes.moved, 0.0});
     const LawTime t = fit->law.time(bytes, w.rotation, impl_->gpu);
     return to_estimate(t, fit->sigma[static_cast<std::size_t>(t.regime)],
-                       w.form == Form::kRecurrent ? Source::kFitted : Source::kExtrapolated);
+                       w.form == Form::kRecurrent && w.shape.family == Family::kGdn ? Source::kFitted
+                                                                                    : Source::kExtrapolated);
 }
 
 Estimate FittedOperators::linear_prefill(const LinearPrefillWork& w) const {

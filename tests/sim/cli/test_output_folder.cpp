@@ -109,6 +109,22 @@ TEST_CASE("a disk that refuses leaves nothing behind") {
     CHECK_THROWS_AS(write_results("/proc/kvsim/out", results("x")), std::system_error);
 }
 
+TEST_CASE("one file takes the place of its kind only") {
+    const Scratch scratch;
+    const auto file = scratch.path / "out.csv";
+    const auto text = [&] {
+        std::ifstream in(file);
+        return std::string(std::istreambuf_iterator<char>(in), {});
+    };
+    replace_file(file, "a,b\n1,2\n");
+    replace_file(file, "# a comment\na,b\n3,4\n");
+    CHECK(text() == "# a comment\na,b\n3,4\n");
+    CHECK_THROWS_AS(replace_file(file, "schema: kvsim/fit/1\n"), ConfigError);
+    CHECK_THROWS_AS(replace_file(scratch.path, "a,b\n"), ConfigError);
+    CHECK(text() == "# a comment\na,b\n3,4\n");
+    CHECK(entries(scratch.path) == 1);
+}
+
 TEST_CASE("hashes of inputs are those of git hash-object") {
     // printf '' | git hash-object --stdin; printf 'hello\n' | git hash-object --stdin
     const Scratch scratch;

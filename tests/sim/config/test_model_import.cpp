@@ -265,7 +265,12 @@ TEST_CASE("what a model file cannot describe is refused, not dropped") {
     CHECK(import_error(replaced(kGranite, "\"num_hidden_layers\": 40", "\"num_hidden_layers\": 41")) ==
           "config.json: layer_types: expected as many layers as num_hidden_layers (41), got 40");
     CHECK(import_error(replaced(kFalcon, "\"num_hidden_layers\": 44", "\"num_hidden_layers\": 2000000000")) ==
-          "config.json: num_hidden_layers: expected at most 1024, got 2000000000");
+          "config.json: num_hidden_layers: expected 1 to 1024, got 2000000000");
+    CHECK(import_error(replaced(kQwenNext, "\"num_hidden_layers\": 48", "\"num_hidden_layers\": 0"))
+              .starts_with("config.json: num_hidden_layers: expected 1 to 1024, got 0"));
+    CHECK(
+        import_error(replaced(kQwenNext, "\"full_attention_interval\": 4", "\"full_attention_interval\": 0"))
+            .starts_with("config.json: full_attention_interval: expected at least 1, got 0"));
     CHECK(
         import_error(replaced(kQwenNext, "\"torch_dtype\": \"bfloat16\"", "\"torch_dtype\": \"float32\"")) ==
         "config.json: torch_dtype: expected null, got \"float32\": not described by model files");

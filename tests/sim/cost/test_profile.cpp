@@ -106,7 +106,7 @@ TEST_CASE("columns count by name, and must be exactly the known ones", "[profile
                       ContainsSubstring("appears twice"));
     CHECK_THROWS_AS(load_profile(folder_with("empty_file", "")), ConfigError);
     CHECK_THROWS_WITH(load_profile(folder_with("no_rows", header() + "\n")),
-                      ContainsSubstring("measured rows"));
+                      ContainsSubstring("csv:1: expected rows after the header line"));
 }
 
 TEST_CASE("bad rows are refused with line and column, all at once", "[profile]") {
