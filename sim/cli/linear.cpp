@@ -117,7 +117,9 @@ std::string to_table(const Experiment& e, const LinearShape& shape, const std::v
     }
     return fmt::format(
         "{} on {}, TP {}: one linear layer of {} key and {} value heads, averages over a cycle per launch\n"
-        "{:.1f} MiB of state per 128 requests, {:.0f} MiB of L2\n\n{}",
+        "{:.1f} MiB of state per 128 requests, {:.0f} MiB of L2\n"
+        "times: these bytes at the rates of the published recurrent kernel; `explain` has those of our "
+        "own\n\n{}",
         e.model.name, e.device.name, e.parallelism.tp, shape.k_heads, shape.v_heads,
         static_cast<double>(128 * state_bytes(shape)) / (1 << 20),
         static_cast<double>(e.device.l2.value()) / (1 << 20), table.str());
