@@ -89,4 +89,14 @@ std::optional<double> parse_real(std::string_view text) {
     return value;
 }
 
+std::vector<std::string_view> split_cells(std::string_view line) {
+    std::vector<std::string_view> cells;
+    for (std::size_t begin = 0;;) {
+        const std::size_t comma = line.find(',', begin);
+        cells.push_back(line.substr(begin, comma == std::string_view::npos ? comma : comma - begin));
+        if (comma == std::string_view::npos) return cells;
+        begin = comma + 1;
+    }
+}
+
 }  // namespace kvsim

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvsim {
 
@@ -34,5 +35,9 @@ std::optional<double> parse_real(std::string_view text);
 // True for an optional sign and then two digits or more of which the first is 0: some readers take that as
 // octal.
 bool has_leading_zero(std::string_view text);
+
+// The cells of a line of CSV without quotes: what stands between its commas, at least one, empty ones
+// included. Views of `line`.
+std::vector<std::string_view> split_cells(std::string_view line);
 
 }  // namespace kvsim

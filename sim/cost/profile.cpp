@@ -20,16 +20,6 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kProbes{"empty", "stream_copy", "stream_read"};
 
-std::vector<std::string_view> split(std::string_view line) {
-    std::vector<std::string_view> cells;
-    for (std::size_t begin = 0;;) {
-        const std::size_t comma = line.find(',', begin);
-        cells.push_back(line.substr(begin, comma == std::string_view::npos ? comma : comma - begin));
-        if (comma == std::string_view::npos) return cells;
-        begin = comma + 1;
-    }
-}
-
 // Reads one file; collects rows and mistakes.
 class FileReader {
   public:
@@ -69,7 +59,7 @@ class FileReader {
         std::vector<std::string_view> names;
         for (const ProfileColumn& c : known) names.push_back(c.name);
         const std::size_t before = mistakes_.size();
-        for (const std::string_view cell : split(text)) {
+        for (const std::string_view cell : split_cells(text)) {
             const auto column =
                 std::find_if(known.begin(), known.end(), [&](const auto& c) { return c.name == cell; });
             if (column == known.end()) {
@@ -88,7 +78,7 @@ class FileReader {
     }
 
     void read_row(std::string_view text, int line) {
-        const std::vector<std::string_view> cells = split(text);
+        const std::vector<std::string_view> cells = split_cells(text);
         if (cells.size() != columns_.size()) {
             return note(line, "", fmt::format("expected {} cells, got {}", columns_.size(), cells.size()));
         }

@@ -11,19 +11,7 @@
 
 namespace kvsim {
 
-namespace {
-
-std::vector<std::string_view> split(std::string_view line) {
-    std::vector<std::string_view> cells;
-    for (std::size_t begin = 0;;) {
-        const std::size_t comma = line.find(',', begin);
-        cells.push_back(line.substr(begin, comma == std::string_view::npos ? comma : comma - begin));
-        if (comma == std::string_view::npos) return cells;
-        begin = comma + 1;
-    }
-}
-
-}  // namespace
+namespace {}  // namespace
 
 CsvTable::CsvTable(std::string file, std::vector<std::string_view> columns, std::vector<Mistake>& mistakes)
     : file_(std::move(file)), columns_(std::move(columns)), mistakes_(mistakes) {
@@ -44,7 +32,7 @@ void CsvTable::read() {
             if (!read_header(text, order)) return;
             continue;
         }
-        const std::vector<std::string_view> cells = split(text);
+        const std::vector<std::string_view> cells = split_cells(text);
         if (cells.size() != order.size()) {
             note(number, "", fmt::format("expected {} cells, got {}", order.size(), cells.size()));
             continue;
@@ -58,7 +46,7 @@ void CsvTable::read() {
 
 bool CsvTable::read_header(std::string_view text, std::vector<std::size_t>& order) {
     const std::size_t before = mistakes_.size();
-    for (const std::string_view cell : split(text)) {
+    for (const std::string_view cell : split_cells(text)) {
         const auto found = std::find(columns_.begin(), columns_.end(), cell);
         const auto column = static_cast<std::size_t>(found - columns_.begin());
         if (found == columns_.end()) {

@@ -2,6 +2,8 @@
 #include "sim/base/text.hpp"
 
 #include <array>
+#include <string_view>
+#include <vector>
 
 #include "tests/support/catch.hpp"
 
@@ -74,4 +76,10 @@ TEST_CASE("leading zeros") {
 }
 
 }  // namespace
+TEST_CASE("a line of CSV falls into its cells") {
+    CHECK(split_cells("a,b,c") == std::vector<std::string_view>{"a", "b", "c"});
+    CHECK(split_cells(",x,") == std::vector<std::string_view>{"", "x", ""});
+    CHECK(split_cells("") == std::vector<std::string_view>{""});
+}
+
 }  // namespace kvsim
