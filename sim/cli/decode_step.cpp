@@ -14,7 +14,7 @@ DecodeStep decode_step(const LinearServing& linear, std::int64_t batch, std::int
         std::int64_t joined = 0;
         for (std::int64_t now = 0; now <= cycle + cycle / 2; ++now) {
             for (; joined < batch && joined * cycle / batch <= now; ++joined) policy.flush->join(now);
-            work = policy.flush->step(now);
+            policy.flush->step(now, {}, step.shape);
         }
     }
     step.shape.decode = {batch, batch * context, context};

@@ -11,6 +11,7 @@
 #include "sim/memory/capacity.hpp"
 #include "sim/model/model.hpp"
 #include "sim/model/rank.hpp"
+#include "sim/memory/serving_spec.hpp"
 #include "sim/workload/workload.hpp"
 
 namespace kvsim {
@@ -22,6 +23,7 @@ struct Experiment {
     EngineSpec engine;
     Parallelism parallelism;  // of one replica; the device is that of every rank
     LinearServing linear;
+    ServingSpec serving;  // speculation, replicas, objectives
     WorkloadSpec workload;
     std::uint64_t seed = 1;
     std::optional<Time> horizon;  // stop here; without one a run ends with its last request

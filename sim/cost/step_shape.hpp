@@ -30,7 +30,12 @@ struct StepShape {
     std::array<LinearWork, kFormCount> linear{};  // decode rows, by form
     DecodeAttentionShape decode;
     PrefillShape prefill;
-    std::int64_t logit_rows = 0;
+    std::int64_t logit_rows = 0;  // of the target model
+    // k: after the target's forward, k drafts are proposed for every decode row by the MTP module, which also
+    // takes in the tokens that the forward verified. The decode rows themselves bring T = new_tokens /
+    // sequences tokens each: T = 1 + k of the step before.
+    int drafts = 0;
+    std::int64_t state_copies = 0;  // of a request's state and window, to or from a snapshot
 
     LinearWork& operator[](Form f) { return linear[static_cast<std::size_t>(f)]; }
     const LinearWork& operator[](Form f) const { return linear[static_cast<std::size_t>(f)]; }
@@ -72,6 +77,7 @@ struct StepPrice {
     ByteLedger bytes{};
     std::array<Time, kSourceCount> time_by_source{};  // sums to time
     Time linear_time;                                 // of which: decode kernels of linear attention
+    Time flush_time;                                  // by which flushes make the step longer
     Time uncertainty;                                 // one standard deviation of time
 };
 

@@ -13,6 +13,7 @@
 #include "sim/cost/device.hpp"
 #include "sim/cost/graph/engine_steps.hpp"
 #include "sim/memory/engine_memory.hpp"
+#include "sim/memory/serving_spec.hpp"
 #include "sim/model/model.hpp"
 
 namespace kvsim {
@@ -22,6 +23,7 @@ struct EngineSpec {
     std::string name;
     int max_running_requests = 0;
     int chunked_prefill_tokens = 0;  // tokens of one prefill step
+    SchedulerSpec scheduler;         // who runs next
     EngineMemory memory;             // what it keeps where
     EngineSteps steps;               // how a step runs
 };
@@ -33,6 +35,7 @@ struct LinearServing {
     StateFormat state = StateFormat::kFp32;
     int drafts = 0;  // tokens that are verified beside the last one: T = 1 + drafts
     RecordFormat records = RecordFormat::kBf16;
+    FlushSpec flush;
 };
 
 // The form that verifies, if there are drafts, where `form` decodes without; any other form as it is.

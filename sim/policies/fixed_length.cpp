@@ -15,12 +15,13 @@ class FixedLengthFlush final : public FlushPolicy {
         KVSIM_CHECK(buffer_length >= 1, "buffer length {}", buffer_length);
     }
 
-    void join(std::int64_t first) override {
+    std::int64_t join(std::int64_t first) override {
         ++rows_of_phase_[modulo(first)];
         ++rows_;
+        return 0;
     }
 
-    void leave(std::int64_t first, std::int64_t next) override {
+    void leave(std::int64_t /*ticket*/, std::int64_t first, std::int64_t next) override {
         --rows_of_phase_[modulo(first)];
         --rows_;
         buffered_ -= static_cast<std::int64_t>(modulo(next - first));
@@ -28,15 +29,14 @@ class FixedLengthFlush final : public FlushPolicy {
                     "a row left that had not joined at step {}", first);
     }
 
-    LinearWork step(std::int64_t step) override {
-        LinearWork work;
+    void step(std::int64_t step, const FlushConditions&, StepShape& shape) override {
+        LinearWork& work = shape[Form::kBuffered];
         work.sequences = rows_;
         work.new_tokens = rows_;
         work.buffered_tokens = buffered_;
         work.flushes = rows_of_phase_[modulo(step + 1)];  // fill m - 1 before the step
         work.flushed_tokens = length_ * work.flushes;
         buffered_ += rows_ - work.flushed_tokens;
-        return work;
     }
 
     std::int64_t buffered_tokens() const override { return buffered_; }

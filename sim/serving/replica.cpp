@@ -110,7 +110,7 @@ void Replica::form_prefill(Time now) {
 void Replica::form_decode() {
     LinearWork& work = shape_[form_.form];
     if (form_.flush) {
-        work = form_.flush->step(decode_step_);
+        form_.flush->step(decode_step_, {}, shape_);
         KVSIM_CHECK(work.sequences == rows_, "the flush policy counts {} of {} rows", work.sequences, rows_);
     } else {
         work.sequences = rows_;
@@ -173,7 +173,7 @@ void Replica::end_decode(Time now, StepTotals& totals) {
         departures_.pop();
         --rows_;
         context_sum_ -= reservation(request) - 1;  // the last token is never cached
-        if (form_.flush) form_.flush->leave(records_[request].first_step, decode_step_);
+        if (form_.flush) form_.flush->leave(0, records_[request].first_step, decode_step_);
         finish(request, now);
     }
 }

@@ -15,7 +15,9 @@ void fill_buffers(FlushPolicy& flush, std::int64_t batch, std::int64_t length) {
     for (std::int64_t i = 0; i < batch; ++i) ++rows_with[static_cast<std::size_t>(i * length / batch)];
     for (std::int64_t fill = length - 1; fill >= 0; --fill) {
         for (std::int64_t i = 0; i < rows_with[static_cast<std::size_t>(fill)]; ++i) flush.join(-fill);
-        if (fill > 0) flush.step(-fill);
+        if (fill == 0) continue;
+        StepShape before;
+        flush.step(-fill, {}, before);
     }
 }
 
@@ -39,7 +41,11 @@ RunResult serve_steady(const SteadyWorkload& workload, const LinearServing& line
     StepTotals totals;
     std::int64_t steps = 0;
     for (; steps < workload.steps; ++steps) {
-        shape[form.form] = form.flush ? form.flush->step(steps) : LinearWork{batch, batch, 0, 0};
+        if (form.flush) {
+            form.flush->step(steps, {}, shape);
+        } else {
+            shape[form.form] = LinearWork{batch, batch, 0, 0};
+        }
         const StepPrice price = pricer.price(shape);
         if (horizon && totals.busy() + price.time > *horizon) break;
         totals.add_step(shape, price, batch);

@@ -53,6 +53,7 @@ struct Arrival {
     Time time;  // since the first arrival of a trace, since zero otherwise
     std::int64_t prompt_tokens = 0;
     std::int64_t output_tokens = 0;
+    std::int64_t declared_tokens = 0;  // most that the scheduler is told; 0: output_tokens
 };
 
 // rows_read = arrivals.size() + sum of dropped, by reason.

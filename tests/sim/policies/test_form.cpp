@@ -16,8 +16,11 @@ TEST_CASE("recurrent rows have no buffer, buffered rows flush") {
     CHECK(buffered.form == Form::kBuffered);
     REQUIRE(buffered.flush != nullptr);
     buffered.flush->join(0);
-    CHECK(buffered.flush->step(0).flushes == 0);
-    CHECK(buffered.flush->step(1).flushes == 1);
+    for (const std::int64_t step : {0, 1}) {
+        StepShape shape;
+        buffered.flush->step(step, {}, shape);
+        CHECK(shape[Form::kBuffered].flushes == step);
+    }
 }
 
 TEST_CASE("a buffer of one token is the recurrent form") {
