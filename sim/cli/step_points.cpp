@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
+#include "sim/base/file.hpp"
 #include "sim/cli/decode_step.hpp"
 #include "sim/cli/setup.hpp"
 #include "sim/cost/profile.hpp"
@@ -44,7 +44,7 @@ std::vector<StepPoint> whole_steps(const CsvTable& csv) {
 StepShape shape_of(const StepPoint& point) {
     LinearServing linear;
     const bool buffered = point.variant == "mid" || point.variant == "flush" || point.variant == "mixed";
-    if (buffered) linear = {Form::kBuffered, kBufferLength, StateFormat::kFp32};
+    if (buffered) linear = {.form = Form::kBuffered, .buffer_length = kBufferLength};
     StepShape shape = decode_step(linear, point.batch, point.context).shape;
     if (point.variant == "mid" || point.variant == "flush") {
         const std::int64_t fill = point.variant == "mid" ? kBufferLength / 2 : kBufferLength - 1;
@@ -97,12 +97,11 @@ StepPrediction gain(const StepPoint& point, const StepCost& cost) {
 }  // namespace
 
 std::vector<StepPoint> load_step_points(const std::string& file) {
-    std::ifstream in(file);
-    std::string header;
-    std::getline(in, header);
+    const std::string text = read_csv_file(file);
+    const std::string_view header = std::string_view(text).substr(0, text.find('\n'));
     std::vector<Mistake> mistakes;
     std::vector<StepPoint> points;
-    if (header.find("variant") != std::string::npos) {
+    if (header.find("variant") != std::string_view::npos) {
         points = whole_steps(CsvTable(
             file, {"model", "batch", "context", "variant", "step_us", "step_us_min", "sm_mhz", "power_w"},
             mistakes));

@@ -35,7 +35,7 @@ struct LinearServing {
     StateFormat state = StateFormat::kFp32;
     int drafts = 0;  // tokens that are verified beside the last one: T = 1 + drafts
     RecordFormat records = RecordFormat::kBf16;
-    FlushSpec flush;
+    FlushSpec flush{};
 };
 
 // The form that verifies, if there are drafts, where `form` decodes without; any other form as it is.
