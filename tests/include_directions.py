@@ -28,7 +28,7 @@ ALLOWED = {
     "sim/workload": ("sim/base/",),
     "sim/config": ("sim/base/", "sim/model/", "sim/cost/", "sim/memory/", "sim/workload/", *SHARED_KERNEL_HEADERS),
     "sim/policies": ("sim/base/", "sim/model/", "sim/cost/", "sim/memory/", *SHARED_KERNEL_HEADERS),
-    "sim/results": ("sim/base/", "sim/cost/", "sim/workload/", *SHARED_KERNEL_HEADERS),
+    "sim/results": ("sim/base/", "sim/cost/", "sim/memory/", "sim/workload/", *SHARED_KERNEL_HEADERS),
     "sim/serving": ("sim/base/", "sim/engine/", "sim/model/", "sim/cost/", "sim/memory/", "sim/workload/",
                     "sim/policies/", "sim/results/", "sim/config/experiment.hpp", *SHARED_KERNEL_HEADERS),
     "sim/cli": ("sim/", *SHARED_KERNEL_HEADERS),

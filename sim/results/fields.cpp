@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace kvsim {
@@ -48,11 +49,39 @@ class FieldTable {
         add(name + ".count", help + ": samples",
             [summary](const RunResult& r) { return (r.*summary).count; });
         const std::pair<std::string_view, std::optional<double> Summary::*> statistics[] = {
-            {"mean", &Summary::mean}, {"p50", &Summary::p50}, {"p90", &Summary::p90}, {"p99", &Summary::p99}};
+            {"mean", &Summary::mean}, {"std", &Summary::std}, {"p50", &Summary::p50}, {"p90", &Summary::p90},
+            {"p95", &Summary::p95},   {"p99", &Summary::p99}, {"max", &Summary::max}};
         for (const auto& [suffix, member] : statistics) {
             add(fmt::format("{}.{}", name, suffix), fmt::format("{}: {}", help, suffix),
                 [summary, member = member](const RunResult& r) {
                     return value_or_empty(r.*summary.*member);
+                });
+        }
+    }
+    void add_interval(const std::string& name, const std::string& help, Summary RunResult::*summary) {
+        add(name + ".ci95", fmt::format("{}: half the 95 % interval of the mean, by batch means", help),
+            [summary](const RunResult& r) { return value_or_empty((r.*summary).ci95); });
+    }
+    // Mean time of each part of E2E, and its share.
+    void add_breakdown(const std::string& name, const std::string& help, Breakdown RunResult::*breakdown) {
+        add(name + ".requests", help + ": requests",
+            [breakdown](const RunResult& r) { return (r.*breakdown).requests; });
+        const std::tuple<std::string_view, std::string_view, double Breakdown::*> parts[] = {
+            {"queue", "waiting for admission", &Breakdown::queue_ms},
+            {"prefill", "from admission to the first token", &Breakdown::prefill_ms},
+            {"decode", "steps of its own, without flushes", &Breakdown::decode_ms},
+            {"interference", "prefill of others after the first token", &Breakdown::interference_ms},
+            {"preempted", "out of memory and waiting, or computed again", &Breakdown::preempted_ms},
+            {"flush", "decode steps made longer by flushes", &Breakdown::flush_ms}};
+        for (const auto& [part, meaning, member] : parts) {
+            add(fmt::format("{}.{}_ms", name, part), fmt::format("{}: mean time {}", help, meaning),
+                [breakdown, member = member](const RunResult& r) {
+                    const Breakdown& b = r.*breakdown;
+                    return b.requests > 0 ? FieldValue(b.*member) : FieldValue();
+                });
+            add(fmt::format("{}.{}_share", name, part), fmt::format("{}: that as a share of E2E", help),
+                [breakdown, member = member](const RunResult& r) {
+                    return ratio((r.*breakdown).*member, (r.*breakdown).e2e_ms());
                 });
         }
     }
@@ -79,6 +108,10 @@ void add_requests(FieldTable& table) {
     table.add("rejected_by.max_running",
               "rejected: a steady batch above the engine's limit of running requests",
               [](const RunResult& r) { return r.rejected_by.max_running; });
+    table.add("rejected_by.blocks", "rejected: prompt and answer exceed the blocks of a paged pool",
+              [](const RunResult& r) { return r.rejected_by.blocks; });
+    table.add("rejected_by.bytes", "rejected: prompt and answer exceed the pool of bytes",
+              [](const RunResult& r) { return r.rejected_by.bytes; });
     table.add("inversions", "rows of the trace that came before their predecessor",
               [](const RunResult& r) { return r.inversions; });
     table.add("clamped", "drawn lengths that were moved into their bounds",
@@ -88,26 +121,53 @@ void add_requests(FieldTable& table) {
 }
 
 void add_latencies(FieldTable& table) {
-    table.add_summary("ttft_ms", "arrival to first token, queue included", &RunResult::ttft_ms);
-    table.add_summary("tpot_ms", "(e2e - ttft) / (tokens - 1) of a request", &RunResult::tpot_ms);
-    table.add_summary("itl_ms", "gap between two tokens of a request", &RunResult::itl_ms);
-    table.add_summary("e2e_ms", "arrival to last token", &RunResult::e2e_ms);
-    table.add_summary("queue_ms", "arrival to admission", &RunResult::queue_ms);
+    const auto metric = [&](const std::string& name, const std::string& help, Summary RunResult::*summary) {
+        table.add_summary(name, help, summary);
+        table.add_interval(name, help, summary);
+    };
+    metric("ttft_ms", "arrival to first token, queue included", &RunResult::ttft_ms);
+    metric("tpot_ms", "(e2e - ttft) / (tokens - 1) of a request", &RunResult::tpot_ms);
+    table.add_summary("itl_ms", "gap between two deliveries of tokens to a request", &RunResult::itl_ms);
+    table.add_summary("itl_token_ms", "that gap / tokens delivered, for every token",
+                      &RunResult::itl_token_ms);
+    metric("e2e_ms", "arrival to last token", &RunResult::e2e_ms);
+    metric("queue_ms", "arrival to admission", &RunResult::queue_ms);
     table.add("one_token_outputs", "completed requests without a TPOT",
               [](const RunResult& r) { return r.one_token_outputs; });
+    table.add("acceptance_length", "tokens per delivery: 1 without speculation",
+              [](const RunResult& r) { return value_or_empty(r.acceptance_length); });
+    table.add("preemptions", "requests that lost their memory and were computed again",
+              [](const RunResult& r) { return r.preemptions; });
+    table.add_breakdown("breakdown", "completed requests", &RunResult::breakdown);
+    table.add_breakdown("slowest_breakdown", "the 1 % with the largest E2E", &RunResult::slowest_breakdown);
+}
+
+void add_stability(FieldTable& table) {
+    table.add(
+        "stability", "whether the requests in the system keep growing: stable, unstable or too_short",
+        [](const RunResult& r) { return kStabilityNames[static_cast<std::size_t>(r.stability.verdict)]; });
+    table.add("backlog_growth.mean", "requests that stay, per arrival, over the second half of the arrivals",
+              [](const RunResult& r) { return value_or_empty(r.stability.growth); });
+    table.add("backlog_growth.ci95", "half the 95 % interval of that",
+              [](const RunResult& r) { return value_or_empty(r.stability.ci95); });
 }
 
 void add_throughput(FieldTable& table) {
     table.add("generated_tokens", "output tokens, of unfinished requests too",
               [](const RunResult& r) { return r.generated_tokens; });
-    table.add("output_tokens_per_s", "generated tokens / simulated time",
+    table.add("output_tokens_per_s", "generated tokens / time, after the warm-up",
               [](const RunResult& r) { return r.output_tokens_per_s; });
-    table.add("requests_per_s", "completed requests / simulated time",
+    table.add("requests_per_s", "completed requests / time, after the warm-up",
               [](const RunResult& r) { return r.requests_per_s; });
+    table.add("goodput_per_s", "requests that completed and met every objective / time, after the warm-up",
+              [](const RunResult& r) { return value_or_empty(r.goodput_per_s); });
+    table.add("slo_attainment", "those as a share of the requests that arrived",
+              [](const RunResult& r) { return value_or_empty(r.slo_attainment); });
     table.add("steps", "prefill and decode steps", [](const RunResult& r) { return r.steps; });
-    table.add("simulated_s", "time from zero to the last event",
+    table.add("simulated_s", "time from zero to the last event, or to the horizon",
               [](const RunResult& r) { return to_seconds(r.simulated); });
-    table.add("busy_s", "sum of the step times", [](const RunResult& r) { return to_seconds(r.busy); });
+    table.add("busy_s", "sum of the step times, of all replicas",
+              [](const RunResult& r) { return to_seconds(r.busy); });
     table.add("mean_batch", "admitted requests, mean over steps",
               [](const RunResult& r) { return r.steps > 0 ? FieldValue(r.mean_batch) : FieldValue(); });
     table.add("step_us", "mean step time",
@@ -125,6 +185,8 @@ void add_cost(FieldTable& table) {
                   return ratio(state_and_buffer_bytes(r.bytes), static_cast<double>(r.linear_tokens));
               });
     table.add("flushes", "buffers folded into their states", [](const RunResult& r) { return r.flushes; });
+    table.add("flush_share", "share of busy time by which flushes made steps longer",
+              [](const RunResult& r) { return ratio(to_seconds(r.flush_time), to_seconds(r.busy)); });
     table.add("bytes.total", "bytes moved", [](const RunResult& r) { return total_bytes(r.bytes); });
     for (std::size_t i = 0; i < kOwnerNames.size(); ++i) {
         table.add(fmt::format("bytes.{}", kOwnerNames[i]), fmt::format("bytes moved: {}", kOwnerNames[i]),
@@ -141,6 +203,7 @@ std::vector<ResultField> make_fields() {
     FieldTable table;
     add_requests(table);
     add_latencies(table);
+    add_stability(table);
     add_throughput(table);
     add_cost(table);
     return table.take();
@@ -150,12 +213,14 @@ struct CellText {
     std::string operator()(std::monostate) const { return {}; }
     std::string operator()(std::int64_t value) const { return fmt::format("{}", value); }
     std::string operator()(double value) const { return fmt::format("{}", value); }
+    std::string operator()(std::string_view value) const { return std::string(value); }
 };
 
 struct JsonValue {
     nlohmann::json operator()(std::monostate) const { return nullptr; }
     nlohmann::json operator()(std::int64_t value) const { return value; }
     nlohmann::json operator()(double value) const { return value; }
+    nlohmann::json operator()(std::string_view value) const { return value; }
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -15,7 +16,7 @@
 namespace kvsim {
 
 // Empty when a run has no such number, as a percentile without samples: an empty cell in CSV, null in JSON.
-using FieldValue = std::variant<std::monostate, std::int64_t, double>;
+using FieldValue = std::variant<std::monostate, std::int64_t, double, std::string_view>;
 
 struct ResultField {
     std::string name;  // JSON nests at the dots, CSV has '_' in their place; the unit is in the name

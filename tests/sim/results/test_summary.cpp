@@ -1,5 +1,9 @@
-// Percentiles by numpy's default method, plain and over groups of equal samples.
+// Percentiles by numpy's default method, and the interval of a mean.
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
+#include <vector>
 
 #include "sim/base/random.hpp"
 #include "sim/results/run_result.hpp"
@@ -37,27 +41,69 @@ TEST_CASE("few samples") {
     CHECK(*pair.p90 == Approx(2.8));
 }
 
-TEST_CASE("groups of equal times give the percentiles of the samples written out") {
+TEST_CASE("whole numbers give what the same numbers as doubles give, scaled") {
+    std::vector<std::int64_t> ps{50'000'000'000, 15'000'000'000, 40'000'000'000, 20'000'000'000,
+                                 35'000'000'000};
+    const Summary s = summarise(ps, 1e-9);
+    CHECK(*s.mean == Approx(32.0));
+    CHECK(*s.p50 == Approx(35.0));
+    CHECK(*s.p90 == Approx(46.0));
+    CHECK(*s.p95 == Approx(48.0));  // rank 3.8
+    CHECK(*s.p99 == Approx(49.6));
+    CHECK(*s.max == Approx(50.0));
+    // numpy.std: squares of 18, -17, 8, -12, 3 sum up to 830.
+    CHECK(*s.std == Approx(std::sqrt(830.0 / 5.0)));
+    CHECK_FALSE(s.ci95);
+    // A sum beyond 64 bits.
+    std::vector<std::int64_t> large(3, std::numeric_limits<std::int64_t>::max());
+    CHECK(*summarise(large, 1.0).mean == Approx(9.223372036854775807e18));
+}
+
+TEST_CASE("percentiles by selection are those of sorted samples") {
     RandomStream random(4, "summary test");
-    for (int round = 0; round < 200; ++round) {
-        std::vector<TimeSamples> groups;
-        std::vector<double> written_out;
-        const auto size = random.bits() % 12;
-        for (std::uint64_t i = 0; i < size; ++i) {
-            const auto count = static_cast<std::int64_t>(1 + random.bits() % 5);
-            const Time time(static_cast<std::int64_t>(random.bits() % 4) *
-                            1'000'000'000);  // whole ms: exact sums
-            groups.push_back({time, count});
-            written_out.insert(written_out.end(), static_cast<std::size_t>(count), to_ms(time));
-        }
-        const Summary grouped = summarise_ms(groups);
-        const Summary plain = summarise(written_out);
-        CHECK(grouped.count == plain.count);
-        CHECK(grouped.mean == plain.mean);
-        CHECK(grouped.p50 == plain.p50);
-        CHECK(grouped.p90 == plain.p90);
-        CHECK(grouped.p99 == plain.p99);
+    for (int round = 0; round < 300; ++round) {
+        std::vector<std::int64_t> samples;
+        const auto size = 1 + random.bits() % 40;
+        for (std::uint64_t i = 0; i < size; ++i)
+            samples.push_back(static_cast<std::int64_t>(random.bits() % 50));
+        std::vector<std::int64_t> sorted = samples;
+        std::sort(sorted.begin(), sorted.end());
+        const auto expected = [&](double q) {
+            const double rank = q * static_cast<double>(size - 1);
+            const auto below = static_cast<std::size_t>(rank);
+            const auto low = static_cast<double>(sorted[below]);
+            const auto high = static_cast<double>(sorted[std::min(below + 1, sorted.size() - 1)]);
+            return low + (rank - static_cast<double>(below)) * (high - low);
+        };
+        const Summary s = summarise(samples, 1.0);
+        CHECK(*s.p50 == expected(0.50));
+        CHECK(*s.p90 == expected(0.90));
+        CHECK(*s.p95 == expected(0.95));
+        CHECK(*s.p99 == expected(0.99));
+        CHECK(*s.max == static_cast<double>(sorted.back()));
     }
+}
+
+TEST_CASE("the interval of the mean comes from batches, and covers it as often as it says") {
+    // 20 batches of 10 equal samples, of means 0, 1, 0, 1, ...: variance of the batch means 20/19 x 1/4.
+    std::vector<double> samples;
+    for (int batch = 0; batch < 20; ++batch) samples.insert(samples.end(), 10, batch % 2);
+    CHECK(*summarise(samples).ci95 == Approx(2.093 * std::sqrt(0.25 / 19.0)));
+    std::vector<double> few(99, 1.0);
+    CHECK_FALSE(summarise(few).ci95);
+
+    // Independent samples: of 400 intervals, binomial with 0.95, 380 +- 4.4 cover; 362 is four deviations
+    // low.
+    int covered = 0;
+    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+        RandomStream random(seed, "interval");
+        std::vector<double> drawn(400);
+        for (double& value : drawn) value = random.exponential(3.0);
+        const Summary s = summarise(drawn);
+        covered += std::abs(*s.mean - 3.0) <= *s.ci95 ? 1 : 0;
+    }
+    CHECK(covered >= 362);
+    CHECK(covered <= 396);
 }
 
 }  // namespace
