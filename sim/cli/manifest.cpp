@@ -4,23 +4,16 @@
 #include <fmt/format.h>
 
 #include <boost/uuid/detail/sha1.hpp>
-#include <cerrno>
 #include <chrono>
-#include <fstream>
-#include <iterator>
-#include <system_error>
 
+#include "sim/base/file.hpp"
 #include "sim/cli/output_folder.hpp"
 #include "sim/cli/version.hpp"
 
 namespace kvsim {
 
 std::string git_blob_id(const std::filesystem::path& file) {
-    std::ifstream in(file, std::ios::binary);
-    const std::string content{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-    if (!in)
-        throw std::system_error(errno, std::generic_category(), fmt::format("cannot read {}", file.string()));
-
+    const std::string content = read_regular_file(file.string());
     boost::uuids::detail::sha1 sha1;
     const std::string header = fmt::format("blob {}", content.size());
     sha1.process_bytes(header.c_str(), header.size() + 1);  // with the closing zero byte

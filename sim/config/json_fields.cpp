@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <algorithm>
 #include <limits>
+
+#include "sim/base/file.hpp"
 
 namespace kvsim {
 
@@ -17,6 +19,43 @@ std::string shown(const ordered_json& value) {
     const std::string text = value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
     return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
 }
+
+// Says where a text stops being JSON, or holds a number that no double can: the parser alone says only what.
+struct Validator final : nlohmann::json_sax<ordered_json> {
+    std::string_view text;
+    Place place;
+    std::string message;
+
+    Validator(std::string_view t, Place p) : text(t), place(std::move(p)) {}
+    bool null() override { return true; }
+    bool boolean(bool) override { return true; }
+    bool number_integer(number_integer_t) override { return true; }
+    bool number_unsigned(number_unsigned_t) override { return true; }
+    bool number_float(number_float_t, const string_t&) override { return true; }
+    bool string(string_t&) override { return true; }
+    bool binary(binary_t&) override { return true; }
+    bool start_object(std::size_t) override { return true; }
+    bool key(string_t&) override { return true; }
+    bool end_object() override { return true; }
+    bool start_array(std::size_t) override { return true; }
+    bool end_array() override { return true; }
+
+    // `end`: characters read so far, the last of the token included.
+    bool parse_error(std::size_t end, const std::string& token,
+                     const nlohmann::detail::exception& error) override {
+        const std::string_view before =
+            text.substr(0, end - std::min(end, std::max<std::size_t>(1, token.size())));
+        const std::size_t line_end = before.rfind('\n');
+        place.line = 1 + static_cast<int>(std::count(before.begin(), before.end(), '\n'));
+        place.column =
+            static_cast<int>(before.size() - (line_end == std::string_view::npos ? 0 : line_end + 1)) + 1;
+        message = error.what();
+        // "[json.exception.parse_error.101] parse error at line 1, column 2: what"
+        const std::size_t what = message.find(error.id == 101 ? ": " : "] ");
+        if (what != std::string::npos) message.erase(0, what + 2);
+        return false;
+    }
+};
 
 }  // namespace
 
@@ -154,14 +193,11 @@ void JsonFields::list_unread() {
 }
 
 ordered_json read_json_object(const std::string& file) {
-    std::ifstream stream(file);
-    if (!stream) throw_mistake({file}, "", "cannot be read");
-    ordered_json json;
-    try {
-        json = ordered_json::parse(stream);
-    } catch (const ordered_json::parse_error& error) {
-        throw_mistake({file}, "", fmt::format("no JSON: {}", error.what()));
-    }
+    const std::string text = read_regular_file(file);
+    Validator validator(text, {file});
+    if (!ordered_json::sax_parse(text, &validator))
+        throw_mistake(validator.place, "", fmt::format("no JSON: {}", validator.message));
+    const ordered_json json = ordered_json::parse(text);
     if (!json.is_object()) throw_mistake({file}, "", fmt::format("expected an object, got {}", shown(json)));
     return json;
 }

@@ -6,13 +6,12 @@
 #include <yaml-cpp/parser.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <utility>
 
 #include "sim/base/check.hpp"
+#include "sim/base/file.hpp"
 
 namespace kvsim {
 
@@ -158,19 +157,6 @@ YamlNode parse(const std::string& text, const std::string& file, const std::opti
     return std::move(builder.root());
 }
 
-std::string read_file(const std::string& file) {
-    std::error_code ignored;
-    if (!std::filesystem::exists(file, ignored)) throw_mistake(Place{file, 0, 0}, "", "no such file");
-    if (std::filesystem::is_directory(file, ignored)) {
-        throw_mistake(Place{file, 0, 0}, "", "expected a file, got a folder");
-    }
-    std::ifstream stream(file, std::ios::binary);
-    std::ostringstream text;
-    text << stream.rdbuf();
-    if (!stream) throw_mistake(Place{file, 0, 0}, "", "cannot be read");
-    return text.str();
-}
-
 }  // namespace
 
 const YamlNode* YamlNode::find(std::string_view key) const {
@@ -207,7 +193,7 @@ YamlNode parse_yaml_text(const std::string& text, const std::string& file) {
 }
 
 YamlNode parse_yaml_file(const std::string& file) {
-    return parse_yaml_text(read_file(file), file);
+    return parse_yaml_text(read_regular_file(file), file);
 }
 
 Place override_place(const std::string& path, const std::string& value) {

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <string_view>
 
 #include "kernels/traffic_linear.hpp"
 #include "sim/base/check.hpp"
+#include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
 
 namespace kvsim {
@@ -27,14 +26,17 @@ class FileReader {
         : file_(std::move(file)), profile_(profile), mistakes_(mistakes) {}
 
     void read() {
-        std::ifstream in(file_, std::ios::binary);
-        if (!in) return note(0, "", "cannot be read");
-        std::string line;
+        std::string content;
+        try {
+            content = read_csv_file(file_);
+        } catch (const ConfigError& error) {
+            mistakes_.insert(mistakes_.end(), error.mistakes().begin(), error.mistakes().end());
+            return;
+        }
         bool header = false;
-        for (int number = 1; std::getline(in, line); ++number) {
-            std::string_view text = line;
-            if (number == 1 && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-            if (text.ends_with('\r')) text.remove_suffix(1);
+        int number = 0;
+        for (const std::string_view text : split_lines(content)) {
+            ++number;
             if (text.empty()) continue;
             if (header) {
                 ++rows_;

@@ -3,15 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 
 #include "sim/base/check.hpp"
+#include "sim/base/file.hpp"
 #include "sim/base/text.hpp"
 
 namespace kvsim {
-
-namespace {}  // namespace
 
 CsvTable::CsvTable(std::string file, std::vector<std::string_view> columns, std::vector<Mistake>& mistakes)
     : file_(std::move(file)), columns_(std::move(columns)), mistakes_(mistakes) {
@@ -19,14 +17,17 @@ CsvTable::CsvTable(std::string file, std::vector<std::string_view> columns, std:
 }
 
 void CsvTable::read() {
-    std::ifstream in(file_, std::ios::binary);
-    if (!in) return note(0, "", "cannot be read");
+    std::string content;
+    try {
+        content = read_csv_file(file_);
+    } catch (const ConfigError& error) {
+        mistakes_.insert(mistakes_.end(), error.mistakes().begin(), error.mistakes().end());
+        return;
+    }
     std::vector<std::size_t> order;  // column of each cell
-    std::string line;
-    for (int number = 1; std::getline(in, line); ++number) {
-        std::string_view text = line;
-        if (number == 1 && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-        if (text.ends_with('\r')) text.remove_suffix(1);
+    int number = 0;
+    for (const std::string_view text : split_lines(content)) {
+        ++number;
         if (text.empty()) continue;
         if (order.empty()) {
             if (!read_header(text, order)) return;

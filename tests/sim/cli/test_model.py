@@ -73,7 +73,7 @@ class Model(CliTest):
         self.refused("model", "import", config, "--out", "new.yaml",
                      says=[f"{config}: text_config.head_dim: expected a whole number",
                            f"{config}: text_config.vocab_size: missing required key"])
-        self.refused("model", "import", "absent.json", says=["absent.json: cannot be read"])
+        self.refused("model", "import", "absent.json", says=["absent.json: no such file"])
         self.refused("model", "show", "qwen3.5-35b-a3", says=["did you mean `qwen3.5-35b-a3b`?"])
         self.refused("model", says=["subcommand"])
 

@@ -285,7 +285,13 @@ TEST_CASE("what a model file cannot describe is refused, not dropped") {
 
 TEST_CASE("files that are no configuration") {
     CHECK(import_error("[1]") == "config.json: expected an object, got [1]");
-    CHECK_THAT(import_error("{\"model_type\": "), ContainsSubstring("config.json: no JSON: "));
+    // Where the text stops making sense: the end of the first line, the word `tru`, the number.
+    CHECK_THAT(import_error("{\"model_type\": "), ContainsSubstring("config.json:1:16: no JSON: "));
+    CHECK_THAT(import_error("{\n  \"a\": tru\n}"), ContainsSubstring("config.json:2:8: no JSON: "));
+    CHECK_THAT(import_error("{\n  \"a\": 1,\n  \"b\": 1e400\n}"),
+               ContainsSubstring("config.json:3:8: no JSON: number overflow"));
+    CHECK_THAT(config_error([] { import_model("/tmp", "test"); }),
+               ContainsSubstring("/tmp: expected a file, got a folder"));
     CHECK(import_error("{}") == "config.json: model_type: missing required key");
     CHECK(
         import_error("{\"model_type\": \"qwen3_nxt\"}") ==
@@ -293,7 +299,7 @@ TEST_CASE("files that are no configuration") {
         "granitemoehybrid, falcon_h1, minimax_m1, minimax_text_01, got \"qwen3_nxt\" (did you mean "
         "`qwen3_next`?)");
     CHECK(config_error([] { import_model("none/config.json", "test"); }) ==
-          "none/config.json: cannot be read");
+          "none/config.json: no such file");
 }
 
 }  // namespace
