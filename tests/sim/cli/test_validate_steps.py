@@ -24,19 +24,31 @@ class ValidateSteps(CliTest):
 
     def test_time_per_token_that_sglang_serves_at_concurrency_one(self):
         rows = [r for r in self.points(PUBLISHED) if r["metric"] == "tpot_ms"]
-        self.assertEqual(len(rows), 3)
+        self.assertEqual(len(rows), 5)
         for row in rows:
             self.assertLess(abs(row["predicted"] / row["measured"] - 1), 0.10, row)
 
     def test_time_to_first_token_that_sglang_serves_at_concurrency_one(self):
-        rows = {r["model"]: r for r in self.points(PUBLISHED) if r["metric"] == "ttft_ms"}
-        row = rows["qwen3.5-35b-a3b"]
-        self.assertLess(abs(row["predicted"] / row["measured"] - 1), 0.15, row)
-        # The published 458 ms are too short for 8192 tokens of the 27B: its products alone, 399 TFLOP, take 474 ms at the
-        # rate of the best product of the public table (841 TFLOP/s, m = 8192), without attention, scan or norms. So that
-        # figure is of something shorter, and no bound for a price; likewise, less clearly, that of the 4B.
-        for model, most in (("qwen3.5-4b", 0.20), ("qwen3.5-27b", 0.35)):
-            self.assertTrue(0.0 < rows[model]["predicted"] / rows[model]["measured"] - 1 < most, rows[model])
+        # A client measures the server too (HTTP, tokeniser, scheduler without overlap), which a step has not: the forward pass
+        # takes less than that, and most of it.
+        rows = [r for r in self.points(PUBLISHED) if r["metric"] == "ttft_ms"]
+        self.assertEqual(len(rows), 5)
+        for row in rows:
+            self.assertTrue(0.45 < row["predicted"] / row["measured"] < 1.0, row)
+
+    def test_the_prompts_that_sglang_served_are_those_that_its_throughput_tells(self):
+        # Lengths of bench_serving's ten prompts and answers (seed 1, up to 8192 and 1024), and the published tokens/s of
+        # prompts and answers at their nominal ratio: what they give together is not what prompts of 8192 tokens would.
+        prompts = [5158, 236, 3981, 5193, 7936, 906, 2764, 7814, 2896, 5057]
+        answers = [145, 130, 973, 584, 750, 509, 391, 282, 179, 277]
+        self.assertEqual(statistics.median(prompts), 4519)
+        self.assertAlmostEqual(statistics.median(p + a / 2 for p, a in zip(prompts, answers)), 4831, delta=0.5)
+        for ttft, tpot, tokens_per_s in ((91, 3.41, 2480), (140, 5.16, 1642), (458, 14.87, 566)):  # 4B, 9B, 27B
+            published = tokens_per_s * 1024 / 9216
+            drawn = sum(answers) / sum(ttft + (a - 1) * tpot for a in answers) * 1e3
+            fixed = 1024 / (ttft + 1023 * tpot) * 1e3
+            self.assertLess(abs(drawn / published - 1), 0.005)
+            self.assertGreater(fixed / published - 1, 0.03)
 
     def test_gain_of_replay_on_h100(self):
         rows = [r for r in self.points(PUBLISHED) if r["metric"] == "buffer_gain"]
