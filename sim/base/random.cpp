@@ -1,6 +1,7 @@
 #include "sim/base/random.hpp"
 
 #include <boost/random/exponential_distribution.hpp>
+#include <boost/random/gamma_distribution.hpp>
 #include <boost/random/normal_distribution.hpp>
 #include <boost/random/uniform_01.hpp>
 #include <cmath>
@@ -12,10 +13,7 @@ namespace kvsim {
 std::uint64_t stream_seed(std::uint64_t seed, std::string_view name) {
     std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, 64 bits
     for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    std::uint64_t z = hash + seed * 0x9e3779b97f4a7c15;  // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
+    return numbered_bits(hash, seed);
 }
 
 RandomStream::RandomStream(std::uint64_t seed, std::string_view name) : engine_(stream_seed(seed, name)) {}
@@ -31,6 +29,11 @@ double RandomStream::uniform() {
 double RandomStream::exponential(double mean) {
     KVSIM_CHECK(mean > 0.0 && std::isfinite(mean), "mean {}", mean);
     return mean * boost::random::exponential_distribution<double>(1.0)(engine_);
+}
+
+double RandomStream::gamma(double shape, double mean) {
+    KVSIM_CHECK(shape > 0.0 && mean > 0.0 && std::isfinite(shape + mean), "shape {}, mean {}", shape, mean);
+    return mean / shape * boost::random::gamma_distribution<double>(shape, 1.0)(engine_);
 }
 
 double RandomStream::log_normal(double median, double sigma) {

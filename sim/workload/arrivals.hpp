@@ -10,7 +10,7 @@
 
 namespace kvsim {
 
-struct ArrivalCounts {  // so far
+struct ArrivalCounts {      // so far
     std::int64_t read = 0;  // == yielded + dropped
     std::int64_t dropped = 0;
     std::int64_t inversions = 0;
@@ -28,10 +28,14 @@ class ArrivalSource {
     // Hashes of the blocks of the prompt that next() yielded last, where the workload has them; valid until
     // the next call.
     virtual std::span<const std::uint64_t> blocks() const = 0;
+    // Tokens of such a block; 0 where the workload has none.
+    virtual std::int64_t block_tokens() const { return 0; }
     virtual ArrivalCounts counts() const = 0;
 };
 
-// `seed` names the streams `arrivals`, `prompt`, `output`. Throws ConfigError for a trace that cannot be read.
+// For a workload with arrivals. `seed` names the streams `arrivals`, `prompt`, `output`, `spread`. A trace is
+// read whole at once (see read_trace()); everything else takes the same memory for any number of requests.
+// Throws ConfigError for a trace that cannot be read; next() throws it for arrivals beyond the range of time.
 std::unique_ptr<ArrivalSource> make_arrivals(const WorkloadSpec& workload, std::uint64_t seed);
 
 }  // namespace kvsim

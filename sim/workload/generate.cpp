@@ -3,8 +3,7 @@
 #include <limits>
 
 #include "sim/base/check.hpp"
-#include "sim/base/random.hpp"
-#include "sim/workload/workload.hpp"
+#include "sim/workload/synthetic.hpp"
 
 namespace kvsim {
 namespace {
@@ -40,29 +39,49 @@ std::int64_t draw_tokens(const LengthDistribution& lengths, RandomStream& random
 
 }  // namespace
 
+RequestDraws::RequestDraws(const SyntheticWorkload& workload, std::uint64_t seed)
+    : workload_(workload), gaps_(seed, "arrivals"), prompts_(seed, "prompt"), outputs_(seed, "output") {}
+
+Time RequestDraws::next_time() {
+    const double mean = 1.0 / workload_.rate.value();
+    const double gap =
+        workload_.burstiness == 1.0 ? gaps_.exponential(mean) : gaps_.gamma(workload_.burstiness, mean);
+    constexpr double kEnd = 0.99 * static_cast<double>(std::numeric_limits<std::int64_t>::max());
+    if (to_seconds(now_) + gap > kEnd / kPicosecondsPerSecond) {
+        throw_mistake({}, "workload.rate",
+                      "expected arrivals within 105 days, the range of simulated time; "
+                      "raise the rate or ask for fewer requests");
+    }
+    now_ += time_from_seconds(gap);
+    return now_;
+}
+
+Arrival RequestDraws::request(Time time) {
+    Arrival arrival{time, draw_tokens(workload_.prompt, prompts_, clamped_),
+                    draw_tokens(workload_.output, outputs_, clamped_)};
+    declare(arrival, workload_.declared, clamped_);
+    return arrival;
+}
+
+void declare(Arrival& arrival, std::int64_t declared, std::int64_t& clamped) {
+    if (declared == 0) return;
+    arrival.declared_tokens = declared;
+    if (arrival.output_tokens <= declared) return;
+    arrival.output_tokens = declared;
+    ++clamped;
+}
+
 ArrivalList generate(const SyntheticWorkload& workload, std::uint64_t seed) {
-    KVSIM_CHECK(workload.rate.value() > 0.0 && workload.requests > 0, "rate {}/s, {} requests",
-                workload.rate.value(), workload.requests);
-    RandomStream gaps(seed, "arrivals");
-    RandomStream prompts(seed, "prompt");
-    RandomStream outputs(seed, "output");
+    KVSIM_CHECK(workload.rate.value() > 0.0 && workload.requests > 0 && workload.concurrency == 0,
+                "rate {}/s, {} requests, {} of a closed loop", workload.rate.value(), workload.requests,
+                workload.concurrency);
+    RequestDraws draws(workload, seed);
     ArrivalList list;
     list.rows_read = workload.requests;
     list.arrivals.reserve(static_cast<std::size_t>(workload.requests));
-    const double end = to_seconds(Time(std::numeric_limits<std::int64_t>::max()));
-    Time now;
-    for (std::int64_t i = 0; i < workload.requests; ++i) {
-        const double gap = gaps.exponential(1.0 / workload.rate.value());
-        if (to_seconds(now) + gap > 0.99 * end) {
-            throw_mistake({}, "workload.rate",
-                          "expected arrivals within 105 days, the range of simulated time; "
-                          "raise the rate or ask for fewer requests");
-        }
-        now += time_from_seconds(gap);
-        const std::int64_t prompt = draw_tokens(workload.prompt, prompts, list.clamped);
-        const std::int64_t output = draw_tokens(workload.output, outputs, list.clamped);
-        list.arrivals.push_back({now, prompt, output});
-    }
+    for (std::int64_t i = 0; i < workload.requests; ++i)
+        list.arrivals.push_back(draws.request(draws.next_time()));
+    list.clamped = draws.clamped();
     return list;
 }
 

@@ -112,6 +112,24 @@ std::optional<Stamp> parse_stamp(std::string_view text) {
     return stamp;
 }
 
+std::optional<Stamp> parse_elapsed(std::string_view text, StampUnit unit) {
+    constexpr int kMostDigits = 12;
+    Scanner scanner(text);
+    std::int64_t whole = 0;
+    int digits = 0;
+    while (const std::optional<int> d = scanner.digit()) {
+        if (++digits > kMostDigits) return std::nullopt;
+        whole = 10 * whole + *d;
+    }
+    if (digits == 0) return std::nullopt;
+    std::int64_t fraction = 0;  // in 10^-12 of the unit
+    if (scanner.accept('.') && !scan_fraction(scanner, fraction)) return std::nullopt;
+    if (!scanner.done()) return std::nullopt;
+    if (unit == StampUnit::kSeconds) return Stamp{whole, fraction};
+    if (fraction % 1000 != 0) return std::nullopt;
+    return Stamp{whole / 1000, whole % 1000 * (kPsPerSecond / 1000) + fraction / 1000};
+}
+
 std::optional<Time> difference(const Stamp& later, const Stamp& earlier) {
     const std::int64_t seconds =
         later.seconds - earlier.seconds;  // both within the years 0 .. 9999: no overflow

@@ -23,6 +23,11 @@ struct Stamp {
 // text is anything else or names a day or time that does not exist (leap seconds included).
 std::optional<Stamp> parse_stamp(std::string_view text);
 
+// A decimal number of seconds, or of milliseconds, of at most 12 digits before the point; digits beyond a
+// picosecond must be zeros. Empty for anything else: a sign, an exponent, NaN.
+enum class StampUnit : std::uint8_t { kSeconds, kMilliseconds };
+std::optional<Stamp> parse_elapsed(std::string_view text, StampUnit unit);
+
 // later - earlier; empty when that is beyond the range of Time (106 days).
 std::optional<Time> difference(const Stamp& later, const Stamp& earlier);
 

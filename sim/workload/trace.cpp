@@ -1,220 +1,155 @@
-// Reads request traces of the Azure 2023 and 2024 formats, as published.
+// Makes arrivals of the rows of a trace.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <limits>
+#include <numeric>
 #include <optional>
-#include <string_view>
 #include <utility>
 
-#include "sim/base/text.hpp"
-#include "sim/workload/stamp.hpp"
-#include "sim/workload/workload.hpp"
+#include "sim/base/check.hpp"
+#include "sim/base/file.hpp"
+#include "sim/base/random.hpp"
+#include "sim/workload/synthetic.hpp"
+#include "sim/workload/trace_rows.hpp"
 
 namespace kvsim {
+
+void TraceMistakes::add(int line, std::size_t column, std::string message) {
+    constexpr std::size_t kMaxListed = 20;
+    if (listed_.size() < kMaxListed) {
+        listed_.push_back({{file_, line, static_cast<int>(column)}, "", std::move(message)});
+    } else {
+        ++unlisted_;
+    }
+}
+
+void TraceMistakes::throw_if_any() {
+    if (listed_.empty()) return;
+    if (unlisted_ > 0) {
+        Mistake rest;
+        rest.place.file = file_;
+        rest.message = fmt::format("{} more mistakes", unlisted_);
+        listed_.push_back(std::move(rest));
+    }
+    throw ConfigError(std::move(listed_));
+}
+
 namespace {
 
-// More mistakes than this are counted, not listed: a file of another format would print itself.
-constexpr std::size_t kMaxListed = 20;
-// Lengths beyond this are slips of the pen; the bound keeps sums over any trace within 64 bits.
-constexpr std::int64_t kMaxTokens = 1'000'000'000;
-
-enum Column : std::size_t { kStamp, kPrompt, kOutput, kColumns };
-constexpr std::array<std::string_view, kColumns> kColumnNames{"TIMESTAMP", "ContextTokens",
-                                                              "GeneratedTokens"};
-
-class MistakeList {
-  public:
-    explicit MistakeList(const std::string& file) : file_(file) {}
-
-    void add(int line, std::size_t column, std::string message) {
-        if (listed_.size() < kMaxListed) {
-            listed_.push_back({{file_, line, static_cast<int>(column)}, "", std::move(message)});
-        } else {
-            ++unlisted_;
-        }
-    }
-    void throw_if_any() {
-        if (listed_.empty()) return;
-        if (unlisted_ > 0) {
-            Mistake rest;
-            rest.place.file = file_;
-            rest.message = fmt::format("{} more mistakes", unlisted_);
-            listed_.push_back(std::move(rest));
-        }
-        throw ConfigError(std::move(listed_));
-    }
-
-  private:
-    std::string file_;
-    std::vector<Mistake> listed_;
-    std::int64_t unlisted_ = 0;
-};
-
-// A cell and the column, counted from one, at which it starts in its line.
-struct Cell {
-    std::string_view text;
-    std::size_t column = 1;
-};
-
-void split_cells(std::string_view line, std::vector<Cell>& cells) {
-    cells.clear();
-    for (std::size_t start = 0;;) {
-        const std::size_t comma = line.find(',', start);
-        cells.push_back({line.substr(start, comma - start), start + 1});
-        if (comma == std::string_view::npos) return;
-        start = comma + 1;
-    }
+bool is_json(std::span<const std::string_view> lines) {
+    return !lines.empty() && lines.front().find_first_not_of(" \t") == lines.front().find('{') &&
+           !lines.front().empty();
 }
 
-// Lines without their ends (LF or CRLF). Blank lines at the end of the file and a byte-order mark are no
-// content.
-std::vector<std::string_view> split_lines(std::string_view text) {
-    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-    if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-    std::vector<std::string_view> lines;
-    while (!text.empty()) {
-        const std::size_t end = std::min(text.find('\n'), text.size());
-        std::string_view line = text.substr(0, end);
-        if (line.ends_with('\r')) line.remove_suffix(1);
-        lines.push_back(line);
-        text.remove_prefix(std::min(end + 1, text.size()));
-    }
+TraceRows read_rows(const TraceWorkload& trace, TraceMistakes& mistakes) {
+    const std::string text = read_regular_file(trace.path);
+    std::vector<std::string_view> lines = split_lines(text);
     while (!lines.empty() && lines.back().empty()) lines.pop_back();
-    return lines;
-}
-
-std::string read_file(const std::string& path) {
-    const auto fail = [&](std::string_view reason) {
-        throw_mistake({path, 0, 0}, "", fmt::format("cannot read the trace: {}", reason));
-    };
-    std::error_code ignored;
-    if (std::filesystem::is_directory(path, ignored)) fail("it is a folder");
-    std::ifstream file(path, std::ios::binary);
-    if (!file) fail(std::strerror(errno));
-    std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    if (file.bad()) fail(std::strerror(errno));
-    return text;
-}
-
-// Places of the wanted columns in the header.
-struct Header {
-    std::array<std::size_t, kColumns> at{};
-    std::size_t cells = 0;
-};
-
-Header read_header(std::string_view line, MistakeList& mistakes) {
-    std::vector<Cell> cells;
-    split_cells(line, cells);
-    std::vector<std::string_view> names;
-    for (const Cell& cell : cells) names.push_back(cell.text);
-    Header header;
-    header.cells = cells.size();
-    for (std::size_t c = 0; c < kColumns; ++c) {
-        const auto found = std::find(names.begin(), names.end(), kColumnNames[c]);
-        header.at[c] = static_cast<std::size_t>(found - names.begin());
-        if (found == names.end()) {
-            mistakes.add(1, 1,
-                         fmt::format("expected a column `{}`, got `{}`", kColumnNames[c], join(names, ",")));
-        } else if (const auto twin = std::find(found + 1, names.end(), kColumnNames[c]);
-                   twin != names.end()) {
-            mistakes.add(1, cells[static_cast<std::size_t>(twin - names.begin())].column,
-                         fmt::format("column `{}` stands twice", kColumnNames[c]));
-        }
-    }
-    return header;
-}
-
-// A length of at least `min` tokens; nothing, and a mistake, for any other text.
-std::optional<std::int64_t> read_tokens(const Cell& cell, Column column, std::int64_t min, int line,
-                                        MistakeList& mistakes) {
-    const std::optional<std::int64_t> tokens = parse_integer(cell.text);
-    if (tokens && *tokens >= min && *tokens <= kMaxTokens) return tokens;
-    mistakes.add(line, cell.column,
-                 fmt::format("{}: expected a whole number of tokens from {} to {}, got `{}`",
-                             kColumnNames[column], min, kMaxTokens, cell.text));
-    return std::nullopt;
-}
-
-struct Row {
-    Stamp stamp;
-    std::int64_t prompt_tokens = 0;
-    std::int64_t output_tokens = 0;
-    int line = 0;
-};
-
-std::optional<Row> read_row(const std::vector<Cell>& cells, const Header& header, int line,
-                            MistakeList& mistakes) {
-    if (cells.size() != header.cells) {
-        mistakes.add(line, 1,
-                     fmt::format("expected {} cells as in the header, got {}", header.cells, cells.size()));
-        return std::nullopt;
-    }
-    const Cell& stamp_cell = cells[header.at[kStamp]];
-    const std::optional<Stamp> stamp = parse_stamp(stamp_cell.text);
-    if (!stamp) {
-        mistakes.add(line, stamp_cell.column,
-                     fmt::format("{}: expected a time such as `2023-11-16 18:15:46.6805900`, got `{}`",
-                                 kColumnNames[kStamp], stamp_cell.text));
-    }
-    // An empty prompt cannot be served and no engine accepts one; an empty answer is a failed request, to be
-    // dropped.
-    const auto prompt = read_tokens(cells[header.at[kPrompt]], kPrompt, 1, line, mistakes);
-    const auto output = read_tokens(cells[header.at[kOutput]], kOutput, 0, line, mistakes);
-    if (!stamp || !prompt || !output) return std::nullopt;
-    return Row{*stamp, *prompt, *output, line};
-}
-
-std::vector<Row> read_rows(const std::vector<std::string_view>& lines, const Header& header,
-                           MistakeList& mistakes) {
-    std::vector<Row> rows;
-    rows.reserve(lines.size());
-    std::vector<Cell> cells;
-    for (std::size_t i = 1; i < lines.size(); ++i) {
-        const int line = static_cast<int>(i) + 1;
-        split_cells(lines[i], cells);
-        if (const std::optional<Row> row = read_row(cells, header, line, mistakes)) rows.push_back(*row);
-    }
+    const auto limit =
+        static_cast<std::size_t>(trace.limit.value_or(std::numeric_limits<std::int64_t>::max()));
+    TraceRows rows =
+        is_json(lines) ? read_json_rows(lines, limit, mistakes) : read_csv_rows(lines, limit, mistakes);
+    mistakes.throw_if_any();
     return rows;
 }
 
-}  // namespace
+// Sorts stably by stamp; the rows that came before their predecessor.
+std::int64_t sort_rows(std::vector<TraceRow>& rows) {
+    std::int64_t inversions = 0;
+    for (std::size_t i = 1; i < rows.size(); ++i) inversions += rows[i].stamp < rows[i - 1].stamp ? 1 : 0;
+    const auto earlier = [](const TraceRow& a, const TraceRow& b) { return a.stamp < b.stamp; };
+    if (inversions > 0) std::stable_sort(rows.begin(), rows.end(), earlier);
+    return inversions;
+}
 
-ArrivalList read_trace(const std::string& path) {
-    const std::string text = read_file(path);
-    const std::vector<std::string_view> lines = split_lines(text);
-    MistakeList mistakes(path);
-    const Header header = read_header(lines.empty() ? std::string_view() : lines.front(), mistakes);
-    mistakes.throw_if_any();
-    std::vector<Row> rows = read_rows(lines, header, mistakes);
-    if (lines.size() < 2) mistakes.add(1, 1, "expected rows after the header, got none");
-    mistakes.throw_if_any();
-
-    ArrivalList list;
-    list.rows_read = static_cast<std::int64_t>(rows.size());
-    for (std::size_t i = 1; i < rows.size(); ++i)
-        list.inversions += rows[i].stamp < rows[i - 1].stamp ? 1 : 0;
-    std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.stamp < b.stamp; });
-    list.arrivals.reserve(rows.size());
-    for (const Row& row : rows) {
-        if (row.output_tokens == 0) {
-            ++list.dropped_zero_output;
-            continue;
-        }
+// Times since the first row, which are sorted.
+std::vector<Time> elapsed(const std::vector<TraceRow>& rows, TraceMistakes& mistakes) {
+    std::vector<Time> times;
+    times.reserve(rows.size());
+    for (const TraceRow& row : rows) {
         const std::optional<Time> time = difference(row.stamp, rows.front().stamp);
         if (!time) {
             mistakes.add(row.line, 1,
                          "more than 106 days after the first row, which is beyond the simulated time");
-            continue;
         }
-        list.arrivals.push_back({*time, row.prompt_tokens, row.output_tokens});
+        times.push_back(time.value_or(Time()));
     }
     mistakes.throw_if_any();
+    return times;
+}
+
+// Moves each row by a random part of the smallest difference between two stamps, and sorts again.
+void spread_rows(std::vector<TraceRow>& rows, std::vector<Time>& times, std::uint64_t seed) {
+    Time resolution;
+    for (std::size_t i = 1; i < times.size(); ++i) {
+        const Time gap = times[i] - times[i - 1];
+        if (gap > Time() && (resolution == Time() || gap < resolution)) resolution = gap;
+    }
+    RandomStream random(seed, "spread");
+    for (Time& time : times)
+        time += Time(static_cast<std::int64_t>(random.uniform() * static_cast<double>(resolution.value())));
+    std::vector<std::size_t> order(rows.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return times[i]; });
+    std::vector<TraceRow> sorted_rows;
+    std::vector<Time> sorted_times;
+    for (const std::size_t i : order) {
+        sorted_rows.push_back(rows[i]);
+        sorted_times.push_back(times[i] - times[order.front()]);
+    }
+    rows = std::move(sorted_rows);
+    times = std::move(sorted_times);
+}
+
+void scale_times(std::vector<Time>& times, double speed) {
+    if (speed == 1.0 || times.empty()) return;
+    constexpr double kEnd = 9e6;  // seconds; the range of time is 9.2e6
+    if (to_seconds(times.back()) / speed > kEnd) {
+        throw_mistake(
+            {}, "workload.speed",
+            fmt::format("expected arrivals within 104 days, the range of simulated time; a trace of "
+                        "{:.1f} s is stretched beyond it",
+                        to_seconds(times.back())));
+    }
+    for (Time& time : times) time = time_from_seconds(to_seconds(time) / speed);
+}
+
+// The hashes follow the arrivals, which the sort may have moved.
+void add_blocks(ArrivalList& list, const TraceRows& trace, const TraceRow& row) {
+    if (trace.block_tokens == 0) return;
+    list.first_block.push_back(list.blocks.size());
+    const auto first = trace.blocks.begin() + static_cast<std::ptrdiff_t>(row.first_block);
+    list.blocks.insert(list.blocks.end(), first, first + row.blocks);
+}
+
+}  // namespace
+
+ArrivalList read_trace(const TraceWorkload& workload, std::uint64_t seed) {
+    KVSIM_CHECK(workload.speed > 0.0 && workload.limit.value_or(1) > 0, "speed {}, limit {}", workload.speed,
+                workload.limit.value_or(1));
+    TraceMistakes mistakes(workload.path);
+    TraceRows trace = read_rows(workload, mistakes);
+    std::vector<TraceRow>& rows = trace.rows;
+    ArrivalList list;
+    list.rows_read = static_cast<std::int64_t>(rows.size());
+    list.inversions = sort_rows(rows);
+    std::vector<Time> times = elapsed(rows, mistakes);
+    if (workload.spread) spread_rows(rows, times, seed);
+    scale_times(times, workload.speed);
+    list.arrivals.reserve(rows.size());
+    list.block_tokens = trace.block_tokens;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const TraceRow& row = rows[i];
+        if (row.output_tokens == 0) {
+            ++list.dropped_zero_output;
+            continue;
+        }
+        Arrival arrival{times[i], row.prompt_tokens, row.output_tokens};
+        declare(arrival, workload.declared, list.clamped);
+        list.arrivals.push_back(arrival);
+        add_blocks(list, trace, row);
+    }
     return list;
 }
 

@@ -39,6 +39,14 @@ TEST_CASE("seeds of streams") {
     CHECK(stream_seed(1, "output") == 0x6979979bedbc49eb);
 }
 
+TEST_CASE("numbered bits are SplitMix64, in any order") {
+    // The generator's published first outputs from the seed 1234567 (Rosetta Code, "Pseudo-random
+    // numbers/Splitmix64").
+    CHECK(numbered_bits(1234567, 3) == 9817491932198370423ULL);
+    CHECK(numbered_bits(1234567, 1) == 6457827717110365317ULL);
+    CHECK(numbered_bits(1234567, 2) == 3203168211198807973ULL);
+}
+
 TEST_CASE("first values are pinned") {
     RandomStream bits(1, "arrivals");
     CHECK(bits.bits() == 5054752869418249450ULL);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -192,10 +193,145 @@ TEST_CASE("a trace without rows is refused") {
     }
 }
 
-TEST_CASE("a file that cannot be read is named") {
-    CHECK_THROWS_WITH(read_trace("no/such/trace.csv"),
-                      "no/such/trace.csv: cannot read the trace: No such file or directory");
-    CHECK_THROWS_WITH(read_trace("/tmp"), "/tmp: cannot read the trace: it is a folder");
+TEST_CASE("a file that cannot be read is named, and a pipe is not waited for") {
+    CHECK_THROWS_WITH(read_trace("no/such/trace.csv"), ContainsSubstring("no/such/trace.csv: no such file"));
+    CHECK_THROWS_WITH(read_trace("/tmp"), ContainsSubstring("/tmp: expected a file, got a folder"));
+    CHECK_THROWS_WITH(read_trace("/dev/zero"), ContainsSubstring("got a device or pipe"));
+}
+
+TEST_CASE("BurstGPT, old and new columns; failed requests are dropped") {
+    for (const std::string& extra : {std::string(), std::string("Session ID,Elapsed time,")}) {
+        const std::string cells = extra.empty() ? "" : "7,1.5,";
+        const ArrivalList list =
+            read("Timestamp," + extra + "Model,Request tokens,Response tokens,Total tokens,Log Type\n" +
+                 "605," + cells + "ChatGPT,472,18,490,Conversation log\n" +  //
+                 "605," + cells + "GPT-4,100,0,100,API log\n" +              //
+                 "612.25," + cells + "ChatGPT,1087,230,1317,Conversation log\n");
+        CHECK(list.rows_read == 3);
+        CHECK(list.dropped_zero_output == 1);
+        REQUIRE(list.arrivals.size() == 2);
+        check_is(list.arrivals[0], 0, 472, 18);
+        check_is(list.arrivals[1], 7'250'000'000'000, 1087, 230);
+    }
+    const std::vector<Mistake> bad =
+        mistakes_of("Timestamp,Model,Request tokens,Response tokens\n-5,a,1,1\nnan,a,1,1\n1e3,a,1,1\n");
+    REQUIRE(bad.size() == 3);
+    CHECK(bad[0].place.line == 2);
+    CHECK(bad[0].message == "Timestamp: expected seconds such as `5` or `61.25`, got `-5`");
+}
+
+TEST_CASE("Mooncake: milliseconds, and hashes of blocks that follow their requests when rows are sorted") {
+    const ArrivalList list = read(
+        "\xEF\xBB\xBF{\"timestamp\": 3000, \"input_length\": 1000, \"output_length\": 5, \"hash_ids\": [0, "
+        "9]}\r\n"
+        "{\"output_length\": 7, \"input_length\": 500, \"timestamp\": 1500, \"hash_ids\": [0]}\r\n"
+        "{\"timestamp\": 2000, \"input_length\": 40, \"output_length\": 0, \"hash_ids\": [3]}\r\n"
+        "{\"timestamp\": 3000, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": []}");
+    CHECK(list.rows_read == 4);
+    CHECK(list.inversions == 1);
+    CHECK(list.dropped_zero_output == 1);
+    REQUIRE(list.arrivals.size() == 3);
+    check_is(list.arrivals[0], 0, 500, 7);
+    check_is(list.arrivals[1], 1'500'000'000'000, 1000, 5);
+    check_is(list.arrivals[2], 1'500'000'000'000, 1, 1);
+    CHECK(list.block_tokens == 512);
+    CHECK(list.first_block == std::vector<std::size_t>{0, 1, 3});
+    CHECK(list.blocks == std::vector<std::uint64_t>{0, 0, 9});
+}
+
+TEST_CASE("Qwen-Bailian: seconds, blocks of 16, told by chat_id") {
+    const ArrivalList list = read(
+        R"({"chat_id": 1, "parent_chat_id": -1, "timestamp": 61.114, "input_length": 20, "output_length": 3, "type": "text", "turn": 1, "hash_ids": [18446744073709551615, 2]})"
+        "\n"
+        R"({"chat_id": 2, "parent_chat_id": 1, "timestamp": 62, "input_length": 40, "output_length": 4, "extra": {"timestamp": [1, {"hash_ids": [7]}]}, "hash_ids": [5]})");
+    REQUIRE(list.arrivals.size() == 2);
+    check_is(list.arrivals[1], 886'000'000'000, 40, 4);  // 62 - 61.114
+    CHECK(list.block_tokens == 16);
+    CHECK(list.blocks == std::vector<std::uint64_t>{~std::uint64_t{0}, 2, 5});
+}
+
+TEST_CASE("a bad line of JSON is named") {
+    const auto mistake = [](const std::string& line) {
+        const std::vector<Mistake> all =
+            mistakes_of(R"({"timestamp": 0, "input_length": 1, "output_length": 1})"
+                        "\n" +
+                        line + "\n");
+        REQUIRE(all.size() == 1);
+        CHECK(all[0].place.line == 2);
+        return all[0].message;
+    };
+    CHECK(mistake(R"({"input_length": 1, "output_length": 1})") == "expected a key `timestamp`");
+    CHECK(mistake(R"({"timestamp": 0, "input_length": 0, "output_length": 1})") ==
+          "input_length: expected a whole number of tokens from 1 to 1000000000, got `0`");
+    CHECK(mistake(R"({"timestamp": 0, "input_length": 1.5, "output_length": 1})") ==
+          "input_length: expected a whole number of tokens from 1 to 1000000000, got `1.5`");
+    CHECK(mistake(R"({"timestamp": 0, "input_length": 1, "output_length": "2"})") ==
+          "output_length: expected a whole number of tokens from 0 to 1000000000, got `\"2\"`");
+    CHECK(mistake(R"({"timestamp": -3, "input_length": 1, "output_length": 1})") ==
+          "timestamp: expected milliseconds without sign or exponent, got `-3`");
+    CHECK(mistake(R"({"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": [1, -2]})") ==
+          "hash_ids: expected a list of whole numbers, got `-2`");
+    CHECK(mistake(R"({"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": 3})") ==
+          "hash_ids: expected a list of whole numbers, got `3`");
+    CHECK(mistake(R"({"timestamp": 0, "timestamp": 1, "input_length": 1, "output_length": 1})") ==
+          "key `timestamp` stands twice");
+    CHECK(mistake("[1]") == "expected an object");
+    CHECK(mistake("7") == "expected an object, got 7");
+    for (const std::string line : {" ", R"({"timestamp": 0,)", R"({"timestamp": NaN})", R"({} {})"}) {
+        INFO(line);
+        CHECK_THAT(mistake(line), ContainsSubstring("expected a JSON object"));
+    }
+}
+
+TEST_CASE("limit, speed and declared length") {
+    const TraceFile file(std::string(kHeader) +
+                         "2024-01-01 00:00:00,5,10\n2024-01-01 00:00:03,6,30\n2024-01-01 00:00:07,x,9\n");
+    TraceWorkload workload{file.path()};
+    workload.limit = 2;  // the bad row is not read
+    workload.speed = 2.0;
+    const ArrivalList list = read_trace(workload);
+    CHECK(list.rows_read == 2);
+    REQUIRE(list.arrivals.size() == 2);
+    check_is(list.arrivals[1], 1'500'000'000'000, 6, 30);
+    CHECK(list.arrivals[1].declared_tokens == 0);
+
+    workload.declared = 20;
+    const ArrivalList declared = read_trace(workload);
+    CHECK(declared.clamped == 1);
+    check_is(declared.arrivals[0], 0, 5, 10);
+    check_is(declared.arrivals[1], 1'500'000'000'000, 6, 20);  // cut off, as max_tokens does
+    CHECK(declared.arrivals[0].declared_tokens == 20);
+
+    workload.speed = 1e-7;
+    CHECK_THROWS_WITH(read_trace(workload), ContainsSubstring("workload.speed"));
+}
+
+TEST_CASE("rows that share a stamp are spread within the resolution of the stamps") {
+    std::string rows(kHeader);
+    for (int i = 0; i < 200; ++i) rows += fmt::format("2024-01-01 00:00:{:02},{},1\n", i / 50 * 5, i + 1);
+    const TraceFile file(rows);
+    TraceWorkload workload{file.path()};
+    const ArrivalList tied = read_trace(workload);
+    CHECK(tied.arrivals[49].time == Time());  // at the same instant
+    workload.spread = true;
+    const ArrivalList spread = read_trace(workload, 3);
+    REQUIRE(spread.arrivals.size() == 200);
+    CHECK(spread.arrivals[0].time == Time());
+    CHECK(spread.inversions == 0);
+    double sum = 0.0;
+    for (std::size_t i = 0; i < 200; ++i) {
+        const Arrival& a = spread.arrivals[i];
+        if (i > 0) CHECK(a.time >= spread.arrivals[i - 1].time);
+        const auto second = static_cast<double>((a.prompt_tokens - 1) / 50 * 5);
+        // Within 5 s of the stamp, but for the shift that puts the first at zero.
+        CHECK(to_seconds(a.time) > second - 5.0);
+        CHECK(to_seconds(a.time) < second + 5.0);
+        sum += to_seconds(a.time) - second;
+    }
+    // Uniform over 5 s, of standard deviation 1.44 s; the least of the first 50, that is the shift, is 0.1 s.
+    CHECK(sum / 200 == Approx(2.4).margin(4 * 1.44 / std::sqrt(200.0) + 0.5));
+    CHECK(read_trace(workload, 3).arrivals[77].time == spread.arrivals[77].time);
+    CHECK(read_trace(workload, 4).arrivals[77].time != spread.arrivals[77].time);
 }
 
 }  // namespace
