@@ -131,12 +131,15 @@ Parallelism read_parallelism(const YamlCursor& map) {
     p.tp = map.find("tp").small_integer(kRanks, 1);
     p.ep = map.find("ep").small_integer(kRanks, 1);
     p.attention_dp = map.find("attention_dp").small_integer(kRanks, 1);
+    if (const YamlCursor experts = map.find("experts"); experts.present())
+        p.experts = experts.choice<ExpertExchange>(kExpertExchangeNames);
     return p;
 }
 
 void write_parallelism(YAML::Emitter& out, const Parallelism& p) {
     out << YAML::Flow << YAML::BeginMap << YAML::Key << "tp" << YAML::Value << p.tp << YAML::Key << "ep"
-        << YAML::Value << p.ep << YAML::Key << "attention_dp" << YAML::Value << p.attention_dp
+        << YAML::Value << p.ep << YAML::Key << "attention_dp" << YAML::Value << p.attention_dp << YAML::Key
+        << "experts" << YAML::Value << std::string(kExpertExchangeNames[static_cast<std::size_t>(p.experts)])
         << YAML::EndMap;
 }
 

@@ -77,7 +77,8 @@ MoeFfn share(MoeFfn f, const Parallelism& p, Divider& divider) {
     divider.divide(f.experts, p.ep, f.name, "experts");
     f.expert_ranks = p.ep;
     f.expert_width = divider.divide(f.expert_width, p.tp / p.ep, f.name, "channels of expert_width");
-    f.shared_width = divider.divide(f.shared_width, p.tp, f.name, "channels of shared_width");
+    if (!p.all_to_all())
+        f.shared_width = divider.divide(f.shared_width, p.tp, f.name, "channels of shared_width");
     return f;
 }
 
@@ -91,6 +92,8 @@ void check(const Parallelism& p, Divider& divider) {
         if (p.tp % ranks != 0)
             divider.refuse(name, fmt::format("expected a divisor of tp ({}), got {}", p.tp, ranks));
     }
+    if (p.experts == ExpertExchange::kAllToAll && p.ep != p.tp)
+        divider.refuse("ep", fmt::format("expected tp ({}) with all_to_all experts, got {}", p.tp, p.ep));
     divider.finish();
 }
 

@@ -1,6 +1,7 @@
 // Bytes and FLOPs of the operators around linear attention, against numbers worked out by hand.
 #include "kernels/traffic_attention.hpp"
 #include "kernels/traffic_elementwise.hpp"
+#include "kernels/traffic_exchange.hpp"
 #include "kernels/traffic_gemm.hpp"
 #include "kernels/traffic_linear_layer.hpp"
 #include "kernels/traffic_moe.hpp"
@@ -93,6 +94,26 @@ TEST_CASE("chunkwise prefill: 180,224 FLOP per token and value head at c = 64", 
     // 8,192).
     CHECK(t.activations == 100LL * (16'384 + 256 + 8'192 + 16'384));
     CHECK(prefill_split_gates_bytes(kGdn) == 4 * 8192 + 32 * (2 + 2 + 4 + 4));
+}
+
+TEST_CASE("ranks that hold the experts of a token", "[traffic]") {
+    // 4 experts on 2 ranks, 2 drawn: of the 6 pairs, 2 lie on one rank and 4 on both.
+    CHECK(expected_expert_ranks({1, 4, 2, 2}) == Approx((2 * 1 + 4 * 2) / 6.0));
+    CHECK(expected_expert_ranks({1, 256, 1, 8}) == Approx(1.0));    // one expert, one rank
+    CHECK(expected_expert_ranks({1, 256, 256, 8}) == Approx(8.0));  // all experts, all ranks
+    CHECK(expected_expert_ranks({1, 256, 8, 1}) == Approx(1.0));    // nowhere else to go
+    // 1 - C(224, 8) / C(256, 8) = 0.66183 of the ranks (SciPy's comb).
+    CHECK(expected_expert_ranks({1, 256, 8, 8}) == Approx(8 * 0.66183).epsilon(1e-5));
+}
+
+TEST_CASE("all-to-all sends a token once to every rank of its experts", "[traffic]") {
+    // All experts: to each of the other seven ranks over the links; eight rows read, eight written.
+    const ExchangeTraffic all = exchange_traffic({4096, 256, 256, 8}, 100);
+    CHECK(all.sent == 100LL * 7 * 4096);
+    CHECK(all.dram == 100LL * 2 * 8 * 4096);
+    // One expert: an eighth of the tokens stays.
+    CHECK(exchange_traffic({4096, 256, 1, 8}, 800).sent == 700LL * 4096);
+    CHECK(exchange_traffic({4096, 256, 8, 1}, 100) == ExchangeTraffic{0, 100LL * 2 * 4096});
 }
 
 TEST_CASE("element-wise operators, per row", "[traffic]") {

@@ -3,6 +3,7 @@
 
 #include "kernels/traffic_blocks.hpp"
 #include "kernels/traffic_elementwise.hpp"
+#include "kernels/traffic_exchange.hpp"
 #include "kernels/traffic_moe.hpp"
 #include "sim/cost/graph/list_builder.hpp"
 
@@ -23,6 +24,10 @@ void add(ListBuilder& list, const StepContext& context, const DenseFfn& ffn, con
     w.finish();
 }
 
+std::int64_t own_tokens(const Parallelism& p, std::int64_t tokens) {
+    return p.all_to_all() ? (tokens + p.tp - 1) / p.tp : tokens;
+}
+
 class MoeLayer {
   public:
     MoeLayer(ListBuilder& list, const StepContext& context, const MoeFfn& ffn, const StepShape& step,
@@ -31,7 +36,8 @@ class MoeLayer {
           context_(context),
           ffn_(ffn),
           weights_(weights(Ffn(ffn), context.model.hidden), context.model),
-          tokens_(tokens),
+          all_tokens_(tokens),
+          tokens_(own_tokens(context.parallelism, tokens)),
           prefills_(step.prefill.new_tokens > 0),
           width_(ffn.latent > 0 ? ffn.latent : context.model.hidden) {}
 
@@ -76,8 +82,23 @@ class MoeLayer {
             .own(Owner::kWeights, weights_.take_vector("router_bias"))
             .launches = ffn_.router_bias ? 1 : 2;
         if (ffn_.latent > 0) list_.gemm("moe.latent_down", tokens_, weights_.take("latent_down"), weights_);
+        const bool sent = context_.parallelism.all_to_all();
+        if (sent) exchange("moe.dispatch", dispatched_row());
         experts(shape);
+        if (sent) exchange("moe.combine", 2 * width_);
         if (!triton()) list_.element_wise("moe.routed_scale", tokens_, map_bytes(width_));
+    }
+
+    // DeepEP quantises what goes to fp8 experts with a scale per 128 values; outputs come back in bf16.
+    std::int64_t dispatched_row() const {
+        const WeightType type = context_.model.formats[static_cast<std::size_t>(WeightGroup::kExperts)].type;
+        return type == WeightType::kFp8 ? width_ + 4 * ((width_ + 127) / 128) : 2 * width_;
+    }
+
+    void exchange(std::string_view name, std::int64_t row_bytes) {
+        const int ranks = ffn_.expert_ranks;
+        const ExchangeTraffic t = exchange_traffic({row_bytes, ffn_.experts, ffn_.top_k, ranks}, tokens_);
+        list_.add(ListBuilder::make(name, AllToAll{Bytes(t.sent), ranks})).own(Owner::kActivations, t.dram);
     }
 
     // Sort, two grouped products with the activation between, sum: one operator, as tables time it.
@@ -85,16 +106,16 @@ class MoeLayer {
         const WeightMatrix& up = weights_.take("experts_up");
         const WeightMatrix& down = weights_.take("experts_down");
         const double held = static_cast<double>(ffn_.experts_held()) / ffn_.experts;
-        const double distinct = expected_distinct_experts(shape, tokens_) * held;
+        const double distinct = expected_distinct_experts(shape, all_tokens_) * held;
         // With expert parallelism a rank gets its share of the rows.
-        const std::int64_t tokens = (tokens_ + ffn_.expert_ranks - 1) / ffn_.expert_ranks;
+        const std::int64_t tokens = (all_tokens_ + ffn_.expert_ranks - 1) / ffn_.expert_ranks;
         const std::int64_t rows = tokens * ffn_.top_k;
 
         MoeWork work;
         work.shape = shape;
-        work.tokens = tokens_;
+        work.tokens = all_tokens_;
         work.distinct_experts = distinct;
-        work.rows = static_cast<double>(tokens_) * ffn_.top_k / ffn_.expert_ranks;
+        work.rows = static_cast<double>(all_tokens_) * ffn_.top_k / ffn_.expert_ranks;
         work.gated = ffn_.activation == Activation::kSwiglu;
         work.format = matrix_format(weights_.format(up));
         Operator& op = list_.add(ListBuilder::make("moe.experts", work, expert_launches()));
@@ -117,7 +138,7 @@ class MoeLayer {
         // kernel for few rows.
         constexpr std::array kFewExperts{1, 2, 4, 6, 8};
         const bool one_sort =
-            tokens_ <= 256 && ffn_.experts < 511 &&
+            all_tokens_ <= 256 && ffn_.experts < 511 &&
             std::find(kFewExperts.begin(), kFewExperts.end(), ffn_.top_k) != kFewExperts.end();
         return 6 + (one_sort ? 1 : 3);
     }
@@ -137,7 +158,8 @@ class MoeLayer {
     const StepContext& context_;
     const MoeFfn& ffn_;
     PartWeights weights_;
-    std::int64_t tokens_;
+    std::int64_t all_tokens_;  // of all ranks
+    std::int64_t tokens_;      // that this rank routes: all, or its own where they are sent to their experts
     bool prefills_;
     std::int64_t width_;  // of the routed experts' inputs
 };

@@ -33,11 +33,17 @@ struct AllReduce {
     int ranks = 1;
 };
 
+struct AllToAll {
+    Bytes sent;  // over the links, by each rank
+    int ranks = 1;
+};
+
 struct ConvUpdate : ConvWork {};
 struct ConvPrefill : ConvWork {};
 
-using Pricing = std::variant<ElementWise, GemmWork, MoeWork, AttentionDecodeWork, AttentionPrefillWork,
-                             LinearDecode, LinearPrefillWork, ConvUpdate, ConvPrefill, Roofline, AllReduce>;
+using Pricing =
+    std::variant<ElementWise, GemmWork, MoeWork, AttentionDecodeWork, AttentionPrefillWork, LinearDecode,
+                 LinearPrefillWork, ConvUpdate, ConvPrefill, Roofline, AllReduce, AllToAll>;
 
 // Estimates of one family err together, those of different ones do not.
 enum class CostFamily : std::uint8_t {
@@ -49,11 +55,13 @@ enum class CostFamily : std::uint8_t {
     kConv,
     kElementWise,
     kAllReduce,
+    kAllToAll,
     kHost
 };
-inline constexpr int kCostFamilyCount = 9;
+inline constexpr int kCostFamilyCount = 10;
 inline constexpr std::array<std::string_view, kCostFamilyCount> kCostFamilyNames{
-    "gemm", "moe", "attention", "linear", "prefill", "conv", "element_wise", "all_reduce", "host"};
+    "gemm", "moe",          "attention",  "linear",     "prefill",
+    "conv", "element_wise", "all_reduce", "all_to_all", "host"};
 
 // ---- the node ----
 

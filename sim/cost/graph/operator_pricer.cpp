@@ -201,6 +201,10 @@ OperatorPrice OperatorPricer::price_work(const Operator& op, const AllReduce& w)
     return price;
 }
 
+OperatorPrice OperatorPricer::price_work(const Operator&, const AllToAll& w) const {
+    return to_price(operators_.all_to_all(w.sent, w.ranks), CostFamily::kAllToAll);
+}
+
 // Activations may stay in the L2 from one operator to the next; weights, states, records and KV cannot.
 void OperatorPricer::refuse_the_impossible(const Operator& op, const OperatorPrice& price) const {
     const Bytes activations = op.bytes[static_cast<std::size_t>(Owner::kActivations)];

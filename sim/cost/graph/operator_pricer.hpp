@@ -72,6 +72,7 @@ class OperatorPricer {
     OperatorPrice price_work(const Operator& op, const ConvPrefill& w) const;
     OperatorPrice price_work(const Operator& op, const Roofline& w) const;
     OperatorPrice price_work(const Operator& op, const AllReduce& w) const;
+    OperatorPrice price_work(const Operator& op, const AllToAll& w) const;
     void refuse_the_impossible(const Operator& op, const OperatorPrice& price) const;
 
     FittedOperators operators_;

@@ -19,7 +19,8 @@ int mixer_ranks(const StepContext& c) {
 
 // Sums of the ranks and the next norm run as one kernel where nothing lies between them.
 bool fused_norms(const StepContext& c) {
-    return c.parallelism.tp > 1 && c.parallelism.attention_dp == 1 && c.engine.has(Fusion::kAllReduceNorm);
+    return c.parallelism.tp > 1 && c.parallelism.attention_dp == 1 && !c.parallelism.all_to_all() &&
+           c.engine.has(Fusion::kAllReduceNorm);
 }
 
 void add_norm(ListBuilder& list, const StepContext& c, std::string_view name, std::int64_t tokens) {
@@ -46,6 +47,27 @@ void add_mixers(ListBuilder& list, const StepContext& c, const LayerKind& kind, 
     if (kind.linear) add_linear_mixer(list, c, *kind.linear, step);
     if (beside) list.join();
     if (both) list.element_wise("mixer.add", step.tokens(), add_bytes(c.model.hidden));
+}
+
+// Whether the layer's tokens are sent to the ranks of their experts.
+bool sends_tokens(const StepContext& c, const LayerKind& kind) {
+    return c.parallelism.all_to_all() && kind.ffn && std::holds_alternative<MoeFfn>(*kind.ffn);
+}
+
+// Each rank keeps its share of the tokens of its mixers' group, whose sums are scattered before and gathered
+// after: halves of an all-reduce.
+void add_sent_ffn(ListBuilder& list, const StepContext& c, const LayerKind& kind, const StepShape& step) {
+    const int ranks = mixer_ranks(c);
+    const std::int64_t half = kValueBytes * step.tokens() * c.model.hidden / 2;
+    const auto add_half = [&](std::string_view name) {
+        if (ranks == 1) return;
+        list.add(ListBuilder::make(name, AllReduce{Bytes(half), ranks})).own(Owner::kActivations, 2 * half);
+    };
+    const bool mixed = kind.linear || kind.attention;  // else the tokens of the layer before are whole
+    if (mixed) add_half("mixer.scatter");
+    add_norm(list, c, "ffn.norm", (step.tokens() + ranks - 1) / ranks);
+    add_ffn(list, c, *kind.ffn, step, step.tokens() * c.parallelism.attention_dp);
+    add_half("ffn.gather");
 }
 
 // States that were accepted, from where verification left them to the pool, for all layers in one kernel;
@@ -123,9 +145,11 @@ OperatorList layer_operators(const StepContext& c, const LayerKind& kind, const 
                                                       : "attention.norm";
         if (!fused_norms(c)) add_norm(list, c, name, tokens);
         add_mixers(list, c, kind, step);
-        add_sum(list, c, "mixer.all_reduce", tokens, mixer_ranks(c));
+        if (!sends_tokens(c, kind)) add_sum(list, c, "mixer.all_reduce", tokens, mixer_ranks(c));
     }
-    if (kind.ffn) {
+    if (kind.ffn && sends_tokens(c, kind)) {
+        add_sent_ffn(list, c, kind, step);
+    } else if (kind.ffn) {
         if (!fused_norms(c)) add_norm(list, c, "ffn.norm", tokens);
         const int dp = c.parallelism.attention_dp;
         const std::int64_t gathered = tokens * dp;

@@ -50,6 +50,16 @@ struct FittedOperators::Impl {
                            kRooflineUncertainty, Source::kRoofline);
     }
 
+    // `bytes` leave the GPU over its link; latency in launches.
+    Estimate over_link(double bytes, double launches) const {
+        const double link = device.link_bandwidth.value() * 1e-6;
+        KVSIM_CHECK(link > 0.0, "{}: link_bandwidth unknown", device.name);
+        const double transfer = bytes / (link * kAchievedBandwidth);
+        const double latency = launches * kRooflineLaunchUs;
+        return to_estimate(law_time(latency + transfer, latency, transfer, 0.0), kRooflineUncertainty,
+                           Source::kRoofline);
+    }
+
     template <class Law, class RoofOf>
     Estimate price(std::string_view name, const OptionalFit<Law>& fit, const typename Law::Work& work,
                    RoofOf&& roof) const {
@@ -219,12 +229,13 @@ Estimate FittedOperators::all_reduce(Bytes message, int ranks) const {
         return impl_->price("all_reduce", impl_->families.all_reduce, work, [] { return Roof{}; });
     }
     // Two steps over the link; three launches' worth of latency for the two hand-overs.
-    const double link = impl_->device.link_bandwidth.value() * 1e-6;
-    KVSIM_CHECK(link > 0.0, "{}: link_bandwidth unknown", impl_->device.name);
-    const double transfer = 2.0 * (ranks - 1.0) / ranks * work.bytes / (link * kAchievedBandwidth);
-    const double latency = 3.0 * kRooflineLaunchUs;
-    return to_estimate(law_time(latency + transfer, latency, transfer, 0.0), kRooflineUncertainty,
-                       Source::kRoofline);
+    return impl_->over_link(2.0 * (ranks - 1.0) / ranks * work.bytes, 3.0);
+}
+
+Estimate FittedOperators::all_to_all(Bytes sent, int ranks) const {
+    KVSIM_CHECK(sent.value() >= 0 && ranks > 1, "{} bytes over {} ranks", sent.value(), ranks);
+    // One step, one hand-over.
+    return impl_->over_link(static_cast<double>(sent.value()), 2.0);
 }
 
 Estimate FittedOperators::elementwise(Bytes bytes) const {

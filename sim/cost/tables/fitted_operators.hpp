@@ -51,6 +51,9 @@ class FittedOperators {
     Estimate conv_prefill(const ConvWork& work) const;
     // Sum of `message` bytes over `ranks` GPUs of one node.
     Estimate all_reduce(Bytes message, int ranks) const;
+    // Every rank sends `sent` bytes to others of one node, and gets as many. No table has it: always
+    // roofline.
+    Estimate all_to_all(Bytes sent, int ranks) const;
     // A pointwise, norm or gather kernel: launch, then bytes (read plus written) at the memory's rate.
     Estimate elementwise(Bytes bytes) const;
     // Where there is no table: launches, then bytes and FLOPs at the share of their peaks that large kernels

@@ -38,12 +38,13 @@ TEST_CASE("steps of an engine read back as they were written") {
                                                        {"engine.steps.linear_kernels", "published"},
                                                        {"engine.steps.sampling", "sampled"},
                                                        {"parallelism.tp", "4"},
-                                                       {"parallelism.ep", "2"}});
+                                                       {"parallelism.ep", "4"},
+                                                       {"parallelism.experts", "all_to_all"}});
         const TemporaryFolder folder;
         const Experiment back = load_experiment(folder.write("resolved.yaml", to_yaml(e)));
         CHECK(back.engine.steps == e.engine.steps);
         CHECK(back.engine.steps.linear_kernels == LinearKernels::kPublished);
-        CHECK(back.parallelism == Parallelism{4, 2, 1});
+        CHECK(back.parallelism == Parallelism{4, 4, 1, ExpertExchange::kAllToAll});
     }
 }
 

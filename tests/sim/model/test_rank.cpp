@@ -127,6 +127,18 @@ TEST_CASE("experts over ranks, mixers in data parallel", "[rank]") {
     CHECK(attention_of(rank_model(m, {.tp = 8, .attention_dp = 4}), 'F').q_heads == 8);
 }
 
+TEST_CASE("with an all-to-all every rank holds the shared experts whole", "[rank]") {
+    const ModelSpec m = committed("qwen3-next-80b-a3b");
+    const Parallelism sent{.tp = 8, .ep = 8, .attention_dp = 8, .experts = ExpertExchange::kAllToAll};
+    CHECK(moe_of(rank_model(m, sent), 'L').shared_width == 512);
+    CHECK(moe_of(rank_model(m, sent), 'L').experts_held() == 64);
+    CHECK(moe_of(rank_model(m, {.tp = 8, .ep = 8}), 'L').shared_width == 64);
+    // On one rank there is nobody to send to.
+    CHECK(rank_model(m, {.experts = ExpertExchange::kAllToAll}).kinds == m.kinds);
+    CHECK(refusal(m, {.tp = 8, .ep = 2, .experts = ExpertExchange::kAllToAll}) ==
+          "model qwen3-next-80b-a3b: ep: expected tp (8) with all_to_all experts, got 2");
+}
+
 TEST_CASE("what every rank holds whole", "[rank]") {
     const ModelSpec kimi = rank_model(committed("kimi-linear-48b-a3b"), {.tp = 4});
     const auto& mla = std::get<MlaMixer>(*kimi.kind('A').attention);

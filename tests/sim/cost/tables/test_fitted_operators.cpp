@@ -78,6 +78,9 @@ TEST_CASE("every operator of a device without a fit has a price") {
     // 1 MB over four ranks: 1.5 MB over the 100 GB/s link of a rank take 15 us.
     CHECK(to_us(sheet.all_reduce(Bytes(1'000'000), 4).time) > 15.0);
     CHECK(sheet.all_reduce(Bytes(1'000'000), 1).time == Time{});
+    // One way over the link at 85 %, and two launches' worth of latency.
+    CHECK(to_us(sheet.all_to_all(Bytes(1'000'000), 8).time) == Approx(10.0 / 0.85 + 4.0));
+    CHECK(sheet.all_to_all(Bytes(1), 8).source == Source::kRoofline);
     CHECK(to_us(sheet.elementwise(Bytes(1'000'000)).time) > 1.0);
     CHECK(sheet.elementwise(Bytes(1'000'000)).source == Source::kRoofline);
 }
