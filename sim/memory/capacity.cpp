@@ -27,15 +27,6 @@ std::int64_t units_that_fit(Bytes pool, Bytes unit) {
     return unit.value() > 0 ? std::max<std::int64_t>(0, pool.value() / unit.value()) : kUnlimited;
 }
 
-// Records of a slot's ring; a buffer of one token is the recurrent form and holds nothing.
-int ring_records(const LinearServing& linear, DraftRecords drafts) {
-    if (!has_ring(linear.form)) return 0;
-    if (linear.form == Form::kBuffered) return linear.buffer_length > 1 ? linear.buffer_length : 0;
-    const int verified = 1 + linear.drafts;
-    return drafts == DraftRecords::kBeside ? linear.buffer_length + verified
-                                           : std::max(linear.buffer_length, verified);
-}
-
 // Columns that a window needs so that it can be taken back to any of the tokens under verification.
 Bytes draft_columns(const ModelSpec& model, const Capacity& c, const LinearServing& linear) {
     const LinearMixer* mixer = linear_mixer(model);
@@ -185,6 +176,15 @@ Bytes left_for_pools(const DeviceSpec& device, const EngineSpec& engine, const M
 }
 
 }  // namespace
+
+int ring_records(const LinearServing& linear, DraftRecords drafts) {
+    const Form form = served_form(linear);
+    if (!has_ring(form)) return 0;
+    const int ring = ring_capacity(linear);
+    if (form == Form::kBuffered) return ring;
+    const int verified = 1 + linear.drafts;
+    return drafts == DraftRecords::kBeside ? ring + verified : std::max(ring, verified);
+}
 
 Capacity solve_capacity(const ModelSpec& rank, const DeviceSpec& device, const EngineSpec& engine,
                         const LinearServing& linear, std::int64_t tokens_per_request, int attention_dp) {

@@ -36,7 +36,23 @@ struct LinearServing {
     int drafts = 0;  // tokens that are verified beside the last one: T = 1 + drafts
     RecordFormat records = RecordFormat::kBf16;
     FlushSpec flush{};
+    // Records that a ring holds, >= buffer_length: room for flushes that are put off. 0: buffer_length.
+    int ring = 0;
+    // `form: auto` and `buffer_length: auto`: a policy chooses. form is buffered then, and buffer_length as
+    // long as the ring, for memory is set aside for the most that it may choose.
+    bool choose_form = false;
+    bool choose_length = false;
 };
+
+constexpr int ring_capacity(const LinearServing& linear) {
+    return linear.ring > 0 ? linear.ring : linear.buffer_length;
+}
+
+// The form of the kernels that decode. A record that is folded at once was never buffered: a buffer of one
+// token is the recurrent form.
+constexpr Form served_form(const LinearServing& linear) {
+    return linear.form == Form::kBuffered && linear.buffer_length == 1 ? Form::kRecurrent : linear.form;
+}
 
 // The form that verifies, if there are drafts, where `form` decodes without; any other form as it is.
 constexpr Form with_drafts(Form form, int drafts) {
@@ -44,6 +60,10 @@ constexpr Form with_drafts(Form form, int drafts) {
     if (drafts > 0 && form == Form::kBuffered) return Form::kVerifyBuffered;
     return form;
 }
+
+// Records of one slot's ring; none in forms without, nor for a buffer of one token, which is the recurrent form.
+// What verification needs: DraftRecords.
+int ring_records(const LinearServing& linear, DraftRecords drafts);
 
 enum class Limit : std::uint8_t { kWeights, kStateSlots, kKvTokens, kMaxRunning, kBlocks, kBytes };
 inline constexpr std::array<std::string_view, 6> kLimitNames{
