@@ -21,7 +21,8 @@ struct RowStart {
     Slot slot = 0;
     std::int64_t context = 0;    // tokens in the KV cache, >= 1
     std::int64_t remaining = 0;  // output tokens still to come, >= 1
-    Time last_token;             // when it had its latest token
+    Time last_token{};           // when it had its latest token
+    std::uint64_t request = 0;   // its number in the run, on whatever replica: what its random draws hang on
 };
 
 // `count` gaps of the same length between successive deliveries to one row; `tokens` were delivered in all of

@@ -1,209 +1,346 @@
 #include "sim/serving/replica.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/base/check.hpp"
+#include "sim/serving/victim.hpp"
 
 namespace kvsim {
+namespace {
 
-Replica::Replica(std::span<const Arrival> arrivals, const ReplicaLimits& limits, DecodeForm form)
-    : arrivals_(arrivals), limits_(limits), form_(std::move(form)), records_(arrivals.size()) {
-    KVSIM_CHECK(limits.chunked_prefill_tokens >= 1 && limits.slots_per_request >= 1,
-                "prefill of {} tokens, {} slots per request", limits.chunked_prefill_tokens,
-                limits.slots_per_request);
-    queue_.reserve(arrivals.size());
+std::int64_t declared_tokens(const Arrival& arrival) {
+    return arrival.declared_tokens > 0 ? arrival.declared_tokens : arrival.output_tokens;
 }
 
-std::int64_t Replica::reservation(std::size_t request) const {
-    return arrivals_[request].prompt_tokens + arrivals_[request].output_tokens;
+// time x part / whole, rounded down, without leaving 64 bits.
+Time share_of(Time time, std::int64_t part, std::int64_t whole) {
+    const std::int64_t ps = time.value();
+    return Time(ps / whole * part + ps % whole * part / whole);
 }
 
-std::optional<Limit> Replica::arrive(std::size_t request) {
-    const Arrival& arrival = arrivals_[request];
-    KVSIM_CHECK(arrival.prompt_tokens >= 1 && arrival.output_tokens >= 1, "request {} of {} + {} tokens",
-                request, arrival.prompt_tokens, arrival.output_tokens);
-    std::optional<Limit> limit;
-    if (limits_.slots_per_request > limits_.state_slots) {
-        limit = Limit::kStateSlots;
-    } else if (reservation(request) > limits_.kv_tokens) {
-        limit = Limit::kKvTokens;
-    } else if (limits_.max_running < 1) {
-        limit = Limit::kMaxRunning;
-    }
-    records_[request].state = limit ? RequestState::kRejected : RequestState::kQueued;
-    if (!limit) queue_.push_back(request);
-    return limit;
+}  // namespace
+
+Replica::Replica(const ReplicaSpec& spec, std::unique_ptr<DecodeRows> rows, Collector& collector)
+    : spec_(spec),
+      pool_(spec.pool),
+      admission_(spec.scheduler, spec.drafts),
+      rows_(std::move(rows)),
+      collector_(collector),
+      queue_(spec.scheduler.order) {
+    KVSIM_CHECK(spec.step_tokens >= 1, "steps of {} tokens", spec.step_tokens);
+}
+
+std::optional<Limit> Replica::refuses(const Arrival& arrival) const {
+    const AdmissionRequest request{arrival.prompt_tokens, declared_tokens(arrival)};
+    if (const std::optional<Limit> limit = pool_.refuses(admission_.most_tokens(request))) return limit;
+    if (spec_.max_running < 1) return Limit::kMaxRunning;
+    return std::nullopt;
+}
+
+void Replica::arrive(RequestNumber number, const Arrival& arrival) {
+    KVSIM_CHECK(arrival.prompt_tokens >= 1 && arrival.output_tokens >= 1 &&
+                    arrival.output_tokens <= declared_tokens(arrival),
+                "request {} of {} + {} tokens, {} declared", number, arrival.prompt_tokens,
+                arrival.output_tokens, declared_tokens(arrival));
+    InFlight request;
+    request.number = number;
+    request.prompt = arrival.prompt_tokens;
+    request.output = arrival.output_tokens;
+    request.declared = declared_tokens(arrival);
+    request.target = request.prompt;
+    request.arrived = arrival.time;
+    queue_.push_back(table_.add(request), request.prompt + request.declared);
+    arrivals_sum_ += static_cast<std::uint64_t>(arrival.time.value());
+}
+
+AdmissionRequest Replica::asks(Slot slot) const {
+    const InFlight& r = table_[slot];
+    return {r.target, r.declared - r.generated};
 }
 
 const StepShape* Replica::begin_step(Time now) {
     KVSIM_CHECK(!in_step_, "a step began at {} ps while another ran", now.value());
     shape_ = {};
     chunks_.clear();
-    form_prefill(now);
-    if (chunks_.empty()) {
-        if (rows_ == 0) {
-            // Invariant 6: an idle replica holds nothing, so the head of the queue would fit.
-            KVSIM_CHECK(in_system() == 0, "idle at {} ps with {} requests in the system", now.value(),
-                        in_system());
-            return nullptr;
+    decodes_ = false;
+    if (spec_.scheduler.steps == StepRule::kMixed) {
+        const bool preempted = make_room(now);
+        if (rows_->rows() > 0) form_decode();
+        form_prefill(now, !preempted);
+    } else {
+        form_prefill(now, true);
+        if (chunks_.empty()) {
+            make_room(now);
+            if (rows_->rows() > 0) form_decode();
         }
-        form_decode();
+    }
+    if (chunks_.empty() && !decodes_) {
+        // Invariant 6: an idle replica holds nothing, so the head of the queue would be admitted.
+        KVSIM_CHECK(in_system() == 0, "idle at {} ps with {} requests in the system", now.value(),
+                    in_system());
+        admission_.start_again();
+        return nullptr;
     }
     in_step_ = true;
     return &shape_;
 }
 
-void Replica::end_step(Time now, StepTotals& totals) {
-    KVSIM_CHECK(in_step_, "a step ended at {} ps that had not begun", now.value());
-    in_step_ = false;
-    if (chunks_.empty()) {
-        end_decode(now, totals);
-    } else {
-        end_prefill(now, totals);
-    }
-    check_books();
+bool Replica::head_is_admitted() const {
+    return !queue_.empty() && running() < spec_.max_running && admission_.admits(pool_, asks(queue_.front()));
 }
 
-bool Replica::head_fits() const {
-    if (queue_head_ == queue_.size()) return false;
-    return running_ < limits_.max_running && slots_used_ + limits_.slots_per_request <= limits_.state_slots &&
-           kv_reserved_ + reservation(queue_[queue_head_]) <= limits_.kv_tokens;
+void Replica::admit(Slot slot, Time now) {
+    InFlight& r = table_[slot];
+    const AdmissionRequest request = asks(slot);
+    r.pages = admission_.pages(pool_, request);
+    pool_.admit(r.pages);
+    admission_.admitted(request.left);
+    waiting_tokens_ -= r.generated;
+    if (r.admission == 0) r.admitted = now;
+    r.admission = ++admissions_;
+    r.state = RequestState::kPrefilling;
+    r.place = static_cast<std::uint32_t>(running_.size());
+    running_.push_back(slot);
+    longest_ = std::max(longest_, r.target);
 }
 
-void Replica::admit(std::size_t request, Time now) {
-    ++running_;
-    slots_used_ += limits_.slots_per_request;
-    kv_reserved_ += reservation(request);
-    records_[request].state = RequestState::kPrefilling;
-    records_[request].admitted = now;
-}
-
-void Replica::add_chunk(Chunk chunk) {
-    chunks_.push_back(chunk);
-    PrefillShape& prefill = shape_.prefill;
-    ++prefill.sequences;
-    prefill.new_tokens += chunk.tokens;
-    prefill.cached_tokens += chunk.cached;
-    prefill.query_key_pairs += chunk.tokens * chunk.cached + chunk.tokens * (chunk.tokens + 1) / 2;
-    // Only the last token of a prompt needs logits.
-    shape_.logit_rows += chunk.cached + chunk.tokens == arrivals_[chunk.request].prompt_tokens ? 1 : 0;
-}
-
-void Replica::form_prefill(Time now) {
-    std::int64_t budget = limits_.chunked_prefill_tokens;
-    const auto take = [&](std::size_t request, std::int64_t cached) {
-        const std::int64_t tokens = std::min(budget, arrivals_[request].prompt_tokens - cached);
-        budget -= tokens;
-        add_chunk({request, cached, tokens});
-    };
+void Replica::form_prefill(Time now, bool admits) {
+    const std::int64_t budget = spec_.step_tokens - shape_.tokens();
+    if (budget <= 0) return;
     if (partial_) {
-        take(partial_->request, partial_->cached);
+        take_chunk(*partial_, budget);
         partial_.reset();
     }
-    while (budget > 0 && head_fits()) {
-        const std::size_t request = queue_[queue_head_++];
-        admit(request, now);
-        take(request, 0);
+    while (admits && shape_.tokens() < spec_.step_tokens && head_is_admitted()) {
+        const Slot slot = queue_.front();
+        queue_.pop();
+        admit(slot, now);
+        take_chunk(slot, spec_.step_tokens - shape_.tokens());
     }
+}
+
+void Replica::take_chunk(Slot slot, std::int64_t budget) {
+    const InFlight& r = table_[slot];
+    const std::int64_t tokens = std::min(budget, r.target - r.prefilled);
+    chunks_.push_back({slot, tokens});
+    PrefillShape& prefill = shape_.prefill;
+    ++prefill.sequences;
+    prefill.new_tokens += tokens;
+    prefill.cached_tokens += r.prefilled;
+    prefill.query_key_pairs += tokens * r.prefilled + tokens * (tokens + 1) / 2;
+    // Only the last token of a prompt needs logits.
+    shape_.logit_rows += r.prefilled + tokens == r.target ? 1 : 0;
 }
 
 void Replica::form_decode() {
-    LinearWork& work = shape_[form_.form];
-    if (form_.flush) {
-        form_.flush->step(decode_step_, {}, shape_);
-        KVSIM_CHECK(work.sequences == rows_, "the flush policy counts {} of {} rows", work.sequences, rows_);
-    } else {
-        work.sequences = rows_;
-        work.new_tokens = rows_;
-    }
-    while (longest_.top().until <= decode_step_) longest_.pop();
-    shape_.decode = {rows_, context_sum_, longest_.top().key + decode_step_};
-    shape_.logit_rows = rows_;
+    pages_lent_ = admission_.grows() ? rows_->pages_needed() : 0;
+    pool_.grow(pages_lent_);
+    rows_->form_step(shape_, {queue_.size(), pool_.used_share()});
+    decodes_ = true;
 }
 
-void Replica::end_prefill(Time now, StepTotals& totals) {
-    std::int64_t joined = 0;
+bool Replica::make_room(Time now) {
+    if (!admission_.grows()) return false;
+    bool preempted = false;
+    while (rows_->rows() > 0 && !pool_.can_grow(rows_->pages_needed())) {
+        // Progress: whoever is alone fits, or it would have been refused.
+        KVSIM_CHECK(running() > 1, "the only request at {} ps finds no room for {} pages", now.value(),
+                    rows_->pages_needed());
+        preempt(victim(), now);
+        preempted = true;
+    }
+    return preempted;
+}
+
+std::int64_t Replica::generated(Slot slot) const {
+    const InFlight& r = table_[slot];
+    return r.generated + (r.state == RequestState::kDecoding ? rows_->yielded(slot) : 0);
+}
+
+Slot Replica::victim() const {
+    const auto candidate = [this](Slot slot) {
+        return VictimCandidate{generated(slot), table_[slot].prompt, table_[slot].admission};
+    };
+    Slot first = running_.front();
+    for (const Slot slot : running_) {
+        if (gives_way_before(spec_.scheduler.victim, candidate(slot), candidate(first))) first = slot;
+    }
+    return first;
+}
+
+void Replica::preempt(Slot slot, Time now) {
+    InFlight& r = table_[slot];
+    const std::int64_t left = r.declared - generated(slot);
+    if (r.state == RequestState::kDecoding) {
+        const std::int64_t yielded = rows_->leave(slot);
+        if (yielded > 0) r.last_token = decode_end_;
+        r.generated += yielded;
+        r.interference += prefill_clock_;
+        r.flush += flush_clock_;
+        r.preempted -= now;
+        admission_.left_decode(left);
+        pool_.release(pool_.pages(r.target + yielded));
+    } else {
+        if (partial_ == slot) partial_.reset();
+        admission_.left_prefill(left);
+        pool_.release(r.pages);
+    }
+    stop_running(slot);
+    r.state = RequestState::kWaiting;
+    r.target = r.prompt + r.generated;
+    r.prefilled = 0;
+    waiting_tokens_ += r.generated;
+    if (waits_at_the_head(spec_.scheduler.victim)) {
+        queue_.push_front(slot, r.prompt + r.declared);
+    } else {
+        queue_.push_back(slot, r.prompt + r.declared);
+    }
+    admission_.start_again();
+    collector_.preempted();
+}
+
+void Replica::stop_running(Slot slot) {
+    const std::uint32_t place = table_[slot].place;
+    running_[place] = running_.back();
+    table_[running_[place]].place = place;
+    running_.pop_back();
+}
+
+std::int64_t Replica::end_step(Time now, const StepPrice& price) {
+    KVSIM_CHECK(in_step_, "a step ended at {} ps that had not begun", now.value());
+    in_step_ = false;
+    collector_.step(shape_, price, running(), now);
+    gaps_.clear();
+    finished_.clear();
+    run_clocks(price);
+    std::int64_t tokens = decodes_ ? end_decode(now) : 0;
+    tokens += end_prefill(now);
+    report(tokens, now);
+    check_books(tokens);
+    return static_cast<std::int64_t>(finished_.size());
+}
+
+void Replica::run_clocks(const StepPrice& price) {
+    const Time flush = decodes_ ? price.flush_time : Time();
+    flush_clock_ += flush;
+    prefill_clock_ += share_of(price.time - flush, shape_.prefill.new_tokens, shape_.tokens());
+}
+
+std::int64_t Replica::end_decode(Time now) {
+    const std::int64_t tokens = rows_->end_step(now, gaps_, finished_);
+    admission_.yielded(tokens);
+    admission_.decode_step_ended();
+    decode_end_ = now;
+    if (admission_.grows()) pool_.grow(rows_->pages_grown() - pages_lent_);
+    for (const Slot slot : finished_) {
+        InFlight& r = table_[slot];
+        r.interference += prefill_clock_;
+        r.flush += flush_clock_;
+        admission_.left_decode(r.declared - r.output);
+        pool_.release(admission_.grows() ? pool_.pages(r.prompt + r.output - 1) : r.pages);
+    }
+    return tokens;
+}
+
+std::int64_t Replica::end_prefill(Time now) {
+    std::int64_t tokens = 0;
     for (const Chunk& chunk : chunks_) {
-        const Arrival& arrival = arrivals_[chunk.request];
-        const std::int64_t cached = chunk.cached + chunk.tokens;
-        if (cached < arrival.prompt_tokens) {
+        InFlight& r = table_[chunk.slot];
+        r.prefilled += chunk.tokens;
+        if (r.prefilled < r.target) {
             KVSIM_CHECK(!partial_, "two prompts are partly prefilled at {} ps", now.value());
-            partial_ = Chunk{chunk.request, cached, 0};
+            partial_ = chunk.slot;
             continue;
         }
-        totals.add_tokens(1);
-        records_[chunk.request].first_token = now;
-        if (arrival.output_tokens == 1) {
-            finish(chunk.request, now);
-        } else {
-            join(chunk.request);
-            ++joined;
-        }
+        ++tokens;
+        first_token_or_next(chunk.slot, now);
     }
-    if (joined > 0) fresh_.push_back({now, joined});
+    return tokens;
 }
 
-void Replica::join(std::size_t request) {
-    const Arrival& arrival = arrivals_[request];
-    RequestRecord& record = records_[request];
-    record.state = RequestState::kDecoding;
-    record.first_step = decode_step_;
-    const std::int64_t until = decode_step_ + arrival.output_tokens - 1;  // prefill yielded the first token
-    departures_.push({until, request});
-    longest_.push({arrival.prompt_tokens - decode_step_, until});
-    ++rows_;
-    context_sum_ += arrival.prompt_tokens;
-    if (form_.flush) form_.flush->join(decode_step_);
-}
-
-void Replica::end_decode(Time now, StepTotals& totals) {
-    std::int64_t old_rows = rows_;
-    for (const Fresh& fresh : fresh_) {
-        totals.add_gaps(now - fresh.first_token, fresh.rows);
-        old_rows -= fresh.rows;
+void Replica::first_token_or_next(Slot slot, Time now) {
+    InFlight& r = table_[slot];
+    if (r.generated == 0) {
+        r.first_token = now;
+    } else {  // computed again
+        r.preempted += now;
+        gaps_.push_back({now - r.last_token, 1, 1});
     }
-    totals.add_gaps(now - last_decode_end_, old_rows);
-    totals.add_tokens(rows_);
-    fresh_.clear();
-    last_decode_end_ = now;
-    ++decode_step_;
-    context_sum_ += rows_;
-    while (!departures_.empty() && departures_.top().step == decode_step_) {
-        const std::size_t request = departures_.top().request;
-        departures_.pop();
-        --rows_;
-        context_sum_ -= reservation(request) - 1;  // the last token is never cached
-        if (form_.flush) form_.flush->leave(0, records_[request].first_step, decode_step_);
-        finish(request, now);
+    ++r.generated;
+    r.last_token = now;
+    admission_.prefilled(r.declared - r.generated);
+    if (r.generated < r.output) {
+        join(slot, now);
+    } else {
+        admission_.left_decode(r.declared - r.generated);
+        pool_.release(r.pages);
+        finished_.push_back(slot);
     }
 }
 
-void Replica::finish(std::size_t request, Time now) {
-    records_[request].state = RequestState::kCompleted;
-    records_[request].finished = now;
-    --running_;
-    slots_used_ -= limits_.slots_per_request;
-    kv_reserved_ -= reservation(request);
+void Replica::join(Slot slot, Time now) {
+    InFlight& r = table_[slot];
+    r.state = RequestState::kDecoding;
+    r.interference -= prefill_clock_;
+    r.flush -= flush_clock_;
+    rows_->join({slot, r.target, r.output - r.generated, now, r.number});
 }
 
-std::int64_t Replica::tokens_of(std::size_t request) const {
-    const RequestRecord& record = records_[request];
-    if (record.state == RequestState::kCompleted) return arrivals_[request].output_tokens;
-    if (record.state != RequestState::kDecoding) return 0;
-    return 1 + decode_step_ - record.first_step;
+void Replica::report(std::int64_t tokens, Time now) {
+    collector_.tokens(tokens);
+    for (const TokenGap& gap : gaps_) collector_.gaps(gap.gap, gap.count, gap.tokens);
+    for (const Slot slot : finished_) finish(slot, now);
 }
 
-void Replica::check_books() const {
-    KVSIM_CHECK(slots_used_ == running_ * limits_.slots_per_request && slots_used_ <= limits_.state_slots,
-                "{} of {} state slots used by {} requests", slots_used_, limits_.state_slots, running_);
-    KVSIM_CHECK(
-        kv_reserved_ >= running_ && kv_reserved_ <= limits_.kv_tokens && (running_ > 0 || kv_reserved_ == 0),
-        "{} of {} KV tokens reserved by {} requests", kv_reserved_, limits_.kv_tokens, running_);
-    KVSIM_CHECK(context_sum_ >= 0 && context_sum_ <= kv_reserved_ && (rows_ > 0 || context_sum_ == 0),
-                "{} KV tokens cached of {} reserved by {} rows", context_sum_, kv_reserved_, rows_);
-    const std::int64_t buffered = form_.flush ? form_.flush->buffered_tokens() : 0;
-    KVSIM_CHECK(buffered >= 0 && (rows_ > 0 || buffered == 0), "{} records buffered by {} rows", buffered,
-                rows_);
+void Replica::finish(Slot slot, Time now) {
+    const InFlight& r = table_[slot];
+    FinishedRequest done;
+    done.arrived = r.arrived;
+    done.queue = r.admitted - r.arrived;
+    done.ttft = r.first_token - r.arrived;
+    done.e2e = now - r.arrived;
+    done.interference = r.interference;
+    done.preempted = r.preempted;
+    done.flush = r.flush;
+    done.prompt_tokens = static_cast<std::uint32_t>(r.prompt);
+    done.output_tokens = static_cast<std::uint32_t>(r.output);
+    collector_.finished(done);
+    past_sojourns_ += static_cast<std::uint64_t>(done.e2e.value());
+    past_tokens_ += r.output;
+    arrivals_sum_ -= static_cast<std::uint64_t>(r.arrived.value());
+    stop_running(slot);
+    table_.remove(slot);
+}
+
+// Invariants 2 to 4: memory and records belong to admitted requests, and none is left without them.
+void Replica::check_books(std::int64_t tokens) {
+    KVSIM_CHECK(pool_.requests() == running(), "{} requests hold memory, {} run", pool_.requests(),
+                running());
+    KVSIM_CHECK(in_system() == running() + queue_.size(), "{} requests, {} running, {} waiting", in_system(),
+                running(), queue_.size());
+    const std::int64_t rows = rows_->rows();
+    KVSIM_CHECK(rows <= running() && rows_->context_sum() >= rows &&
+                    rows_->context_sum() <= pool_.pages_held() * pool_.size().page_tokens &&
+                    (rows > 0 || rows_->context_sum() == 0),
+                "{} rows of {} tokens, {} requests with {} pages", rows, rows_->context_sum(), running(),
+                pool_.pages_held());
+    KVSIM_CHECK(rows_->buffered_tokens() >= 0 && (rows > 0 || rows_->buffered_tokens() == 0),
+                "{} records buffered by {} rows", rows_->buffered_tokens(), rows);
+    // Invariant 10: only the prefill of one long prompt takes steps without a token.
+    idle_steps_ = tokens > 0 ? 0 : idle_steps_ + 1;
+    KVSIM_CHECK(idle_steps_ <= longest_ / spec_.step_tokens + 2, "{} steps without a token", idle_steps_);
+}
+
+std::uint64_t Replica::sojourns(Time end) const {
+    return past_sojourns_ +
+           static_cast<std::uint64_t>(in_system()) * static_cast<std::uint64_t>(end.value()) - arrivals_sum_;
+}
+
+std::int64_t Replica::tokens_received() const {
+    std::int64_t tokens = past_tokens_ + waiting_tokens_;
+    for (const Slot slot : running_) tokens += generated(slot);
+    return tokens;
 }
 
 }  // namespace kvsim

@@ -1,130 +1,120 @@
 // One replica of a serving engine: its queue, its memory, and the next step that it would run.
 //
-// Continuous batching as in SGLang. Prefill goes first: while a prompt is partly prefilled or the head of the
-// queue fits, the next step is a prefill of at most `chunked_prefill_tokens` tokens, of several prompts if
-// they are short; a prompt may span steps. Otherwise every request whose prefill is complete decodes one
-// token. The step that completes a prefill yields the first token. Admission is first come, first served.
+// Continuous batching. prefill_first (SGLang): while a prompt is partly prefilled or the head of the queue is
+// admitted, the next step is prefill, of at most `step_tokens` tokens; otherwise all rows decode. mixed
+// (vLLM): a step decodes all rows, and fills up `step_tokens` with prefill. In both, the partly prefilled
+// prompt (there is one at most) goes before new ones, several short prompts share a step, and the step that
+// completes a prompt yields a token.
 //
-// Admission reserves prompt + declared output tokens of KV cache, and the state slots, until the request
-// ends. So nothing is ever preempted. The declared output is the true one, as serving benchmarks declare it
-// (ignore_eos with max_tokens).
+// Preemption is by recompute: the victim keeps the tokens that it has had, and they are prefilled again with
+// its prompt; the step that completes them yields the next token. A step that has preempted admits nobody.
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <optional>
-#include <queue>
-#include <span>
-#include <utility>
 #include <vector>
 
 #include "sim/cost/step_shape.hpp"
-#include "sim/memory/capacity.hpp"
-#include "sim/policies/form.hpp"
-#include "sim/serving/step_totals.hpp"
+#include "sim/memory/pool.hpp"
+#include "sim/memory/serving_spec.hpp"
+#include "sim/results/collector.hpp"
+#include "sim/serving/admission.hpp"
+#include "sim/serving/decode_rows.hpp"
+#include "sim/serving/request_table.hpp"
+#include "sim/serving/waiting_queue.hpp"
 #include "sim/workload/workload.hpp"
 
 namespace kvsim {
 
 // What a replica can hold and do at once.
-struct ReplicaLimits {
+struct ReplicaSpec {
     std::int64_t max_running = 0;  // requests admitted at once
-    std::int64_t state_slots = 0;
-    std::int64_t slots_per_request = 1;  // q
-    std::int64_t kv_tokens = 0;
-    std::int64_t chunked_prefill_tokens = 0;  // of one prefill step, >= 1
-};
-
-enum class RequestState : std::uint8_t { kExpected, kRejected, kQueued, kPrefilling, kDecoding, kCompleted };
-
-// What became of a request; a time is valid once the state has been reached.
-struct RequestRecord {
-    RequestState state = RequestState::kExpected;
-    Time admitted;
-    Time first_token;
-    Time finished;
-    std::int64_t first_step = 0;  // decode step that yields the second token
+    std::int64_t step_tokens = 0;  // of a prefill step, or of a mixed one with its decode rows; >= 1
+    std::int64_t drafts = 0;       // most that a decode step verifies per row
+    PoolSize pool;
+    SchedulerSpec scheduler;
 };
 
 class Replica {
   public:
-    // `arrivals` outlives the replica; a request is its index there.
-    Replica(std::span<const Arrival> arrivals, const ReplicaLimits& limits, DecodeForm form);
+    // `collector` outlives the replica.
+    Replica(const ReplicaSpec& spec, std::unique_ptr<DecodeRows> rows, Collector& collector);
 
-    // A request arrives: queued, or rejected with the limit that it can never meet.
-    std::optional<Limit> arrive(std::size_t request);
-    // Admits what fits and forms the next step; null when there is nothing to do. Valid until the next call.
+    // The limit that the request can never meet, if any: then it must not arrive.
+    std::optional<Limit> refuses(const Arrival& arrival) const;
+    void arrive(RequestNumber number, const Arrival& arrival);
+
+    // Admits, preempts and forms the next step; null when there is nothing to do. Valid until the next call.
     const StepShape* begin_step(Time now);
-    // The step that was begun has ended: tokens come out, requests finish.
-    void end_step(Time now, StepTotals& totals);
+    // The step that was begun has ended: tokens come out. Returns how many requests have left.
+    std::int64_t end_step(Time now, const StepPrice& price);
 
-    const std::vector<RequestRecord>& records() const { return records_; }
-    std::int64_t running() const { return running_; }  // admitted and not finished
-    std::int64_t in_system() const {
-        return running_ + static_cast<std::int64_t>(queue_.size() - queue_head_);
-    }
-    // Output tokens so far of a request, from its record.
-    std::int64_t tokens_of(std::size_t request) const;
+    std::int64_t in_system() const { return table_.size(); }
+    std::int64_t running() const { return static_cast<std::int64_t>(running_.size()); }
+
+    // Sums over all requests that were ever here, for invariants 8 and 9. `sojourns` in picoseconds modulo
+    // 2^64; those who are here leave at `end`.
+    std::uint64_t sojourns(Time end) const;
+    std::int64_t tokens_received() const;
 
   private:
-    // Tokens of one prompt in a prefill step.
+    // Tokens of one prompt in the step.
     struct Chunk {
-        std::size_t request = 0;
-        std::int64_t cached = 0;
+        Slot slot = 0;
         std::int64_t tokens = 0;
     };
-    struct Departure {  // after the step before `step`; of equal steps the lower request first
-        std::int64_t step = 0;
-        std::size_t request = 0;
-        friend auto operator<=>(const Departure&, const Departure&) = default;
-    };
-    struct Longest {  // context of a row before step s: key + s; gone from step `until` on
-        std::int64_t key = 0;
-        std::int64_t until = 0;
-        friend auto operator<=>(const Longest&, const Longest&) = default;
-    };
-    struct Fresh {  // rows that have had their first token and not yet a step
-        Time first_token;
-        std::int64_t rows = 0;
-    };
 
-    std::int64_t reservation(std::size_t request) const;
-    bool head_fits() const;
-    void admit(std::size_t request, Time now);
-    void add_chunk(Chunk chunk);
-    void form_prefill(Time now);
+    AdmissionRequest asks(Slot slot) const;
+    bool head_is_admitted() const;
+    void admit(Slot slot, Time now);
+    void form_prefill(Time now, bool admits);
+    void take_chunk(Slot slot, std::int64_t budget);
     void form_decode();
-    void end_prefill(Time now, StepTotals& totals);
-    void end_decode(Time now, StepTotals& totals);
-    void join(std::size_t request);
-    void finish(std::size_t request, Time now);
-    // Invariants 2 to 4: slots, KV tokens and records belong to admitted requests, and none is left without
-    // them.
-    void check_books() const;
+    bool make_room(Time now);  // true if somebody had to give way
+    Slot victim() const;
+    void preempt(Slot slot, Time now);
+    std::int64_t generated(Slot slot) const;
 
-    std::span<const Arrival> arrivals_;
-    ReplicaLimits limits_;
-    DecodeForm form_;
-    std::vector<RequestRecord> records_;
+    void run_clocks(const StepPrice& price);
+    std::int64_t end_decode(Time now);
+    std::int64_t end_prefill(Time now);
+    void first_token_or_next(Slot slot, Time now);
+    void join(Slot slot, Time now);
+    void stop_running(Slot slot);
+    void finish(Slot slot, Time now);
+    void report(std::int64_t tokens, Time now);
+    void check_books(std::int64_t tokens);
 
-    std::vector<std::size_t> queue_;  // in order of arrival; those before queue_head_ have been admitted
-    std::size_t queue_head_ = 0;
-    std::int64_t running_ = 0;
-    std::int64_t slots_used_ = 0;
-    std::int64_t kv_reserved_ = 0;
+    ReplicaSpec spec_;
+    MemoryPool pool_;
+    Admission admission_;
+    std::unique_ptr<DecodeRows> rows_;
+    Collector& collector_;
+    RequestTable table_;
+    WaitingQueue queue_;
+    std::vector<Slot> running_;
+    std::uint64_t admissions_ = 0;
 
     StepShape shape_;
     bool in_step_ = false;
-    std::vector<Chunk> chunks_;     // of the step; empty for a decode step
-    std::optional<Chunk> partial_;  // the prompt that is partly prefilled, with what is cached; tokens 0
+    bool decodes_ = false;         // the step holds decode rows
+    std::int64_t pages_lent_ = 0;  // to the step's decode rows
+    std::vector<Chunk> chunks_;
+    std::optional<Slot> partial_;  // the prompt that is partly prefilled
+    std::vector<TokenGap> gaps_;
+    std::vector<Slot> finished_;
 
-    std::int64_t decode_step_ = 0;  // number of the next decode step
-    Time last_decode_end_;
-    std::int64_t rows_ = 0;         // requests that decode
-    std::int64_t context_sum_ = 0;  // cached tokens of these before the next step
-    std::vector<Fresh> fresh_;
-    std::priority_queue<Departure, std::vector<Departure>, std::greater<>> departures_;
-    std::priority_queue<Longest> longest_;
+    Time prefill_clock_;  // time that decoding rows have lost to prefill so far
+    Time flush_clock_;    // and to flushes
+    Time decode_end_;     // of the latest step with decode rows
+
+    std::uint64_t past_sojourns_ = 0;  // of those who have left
+    std::uint64_t arrivals_sum_ = 0;   // arrival times of those who are here
+    std::int64_t past_tokens_ = 0;
+    std::int64_t waiting_tokens_ = 0;  // had by those who wait after a preemption
+    std::int64_t longest_ = 1;         // most tokens that any request had to prefill
+    std::int64_t idle_steps_ = 0;      // steps since a token came out
 };
 
 }  // namespace kvsim

@@ -1,212 +1,211 @@
 #include "sim/serving/serve.hpp"
 
+#include <deque>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "sim/base/check.hpp"
 #include "sim/engine/event_queue.hpp"
+#include "sim/serving/router.hpp"
 
 namespace kvsim {
 namespace {
 
-struct Arrives {
-    std::size_t request = 0;
+struct Arrives {};
+struct StepEnds {
+    std::size_t replica = 0;
 };
-struct StepEnds {};
-struct Schedule {};
-using Event = std::variant<Arrives, StepEnds, Schedule>;
+using Event = std::variant<Arrives, StepEnds>;
 
+// When all events of an instant are done, replicas that have no step look for one, in their order.
 enum class Phase : std::uint8_t {
     kStepEnds,  // first: frees memory and slots, which the others may ask for
     kArrives,   // then: joins the queue before anybody looks at it
-    kSchedule,  // last: sees all that happened at this instant
 };
 
 // The time integral of the number of requests in the system, for Little's law. Sums wrap modulo 2^64: they
 // are only ever compared with sums that wrap alike.
 class Integral {
   public:
-    void advance(Time now, std::int64_t level) {
-        sum_ += static_cast<std::uint64_t>((now - last_).value()) * static_cast<std::uint64_t>(level);
+    void advance(Time now) {
+        sum_ += static_cast<std::uint64_t>((now - last_).value()) * static_cast<std::uint64_t>(level_);
         last_ = now;
     }
+    void add(std::int64_t change) { level_ += change; }
+    std::int64_t level() const { return level_; }
     std::uint64_t sum() const { return sum_; }
 
   private:
     Time last_;
+    std::int64_t level_ = 0;
     std::uint64_t sum_ = 0;
+};
+
+struct Lane {
+    Replica replica;
+    StepPrice price{};  // of the step under way
+    bool stepping = false;
+    bool woken = false;  // something has changed since it last looked for a step
 };
 
 class Server {
   public:
-    Server(const ArrivalList& list, const ReplicaLimits& limits, DecodeForm form, const StepPricer& pricer)
-        : list_(list), replica_(list.arrivals, limits, std::move(form)), pricer_(pricer) {}
+    Server(const ServeSpec& spec, ArrivalSource& arrivals, const StepPricer& pricer, Collector& collector);
 
-    ServeOutcome run(std::optional<Time> horizon);
+    RunResult run();
 
   private:
-    void handle(Arrives arrives);
-    void handle(StepEnds);
-    void handle(Schedule);
-    void expect_arrival(std::size_t request);
-    void wake();
-    ServeOutcome finish(Time end, bool all_done);
-    void count_requests(RunResult& result) const;
-    void summarise_requests(RunResult& result) const;
-    void check_requests(const RunResult& result, Time end, bool all_done) const;
+    void handle(Arrives);
+    void handle(StepEnds ends);
+    void expect_arrival();
+    void dispatch();
+    void take_in(Lane& lane, RequestNumber number, const Arrival& arrival);
+    void start_steps();
+    RunResult finish(Time end, bool all_done);
 
-    const ArrivalList& list_;
-    Replica replica_;
+    const ServeSpec& spec_;
+    ArrivalSource& arrivals_;
     const StepPricer& pricer_;
+    Collector& collector_;
+    Router router_;
+    std::vector<Lane> lanes_;
     EventQueue<Event, Phase> events_;
-    bool schedule_pending_ = false;
-    bool stepping_ = false;
-    StepShape shape_;  // of the step under way
-    StepPrice price_;
-    StepTotals totals_;
+    std::optional<Arrival> expected_;  // whose event is pending
+    RequestNumber arrived_ = 0;
+    struct Held {
+        RequestNumber number = 0;
+        Arrival arrival;
+    };
+    std::deque<Held> shared_queue_;
     Integral in_system_;
-    RejectedBy rejected_by_;
 };
 
-ServeOutcome Server::run(std::optional<Time> horizon) {
-    expect_arrival(0);
-    while (!events_.empty() && (!horizon || events_.next_time() <= *horizon)) {
+Server::Server(const ServeSpec& spec, ArrivalSource& arrivals, const StepPricer& pricer, Collector& collector)
+    : spec_(spec),
+      arrivals_(arrivals),
+      pricer_(pricer),
+      collector_(collector),
+      router_(spec.router, static_cast<std::size_t>(spec.replicas)) {
+    KVSIM_CHECK(spec.replicas >= 1, "{} replicas", spec.replicas);
+    lanes_.reserve(static_cast<std::size_t>(spec.replicas));
+    for (int i = 0; i < spec.replicas; ++i)
+        lanes_.push_back(Lane{Replica(spec.replica, spec.make_rows(), collector)});
+}
+
+RunResult Server::run() {
+    expect_arrival();
+    while (!events_.empty() && (!spec_.horizon || events_.next_time() <= *spec_.horizon)) {
         const auto event = events_.pop();
-        in_system_.advance(event.time, replica_.in_system());
+        in_system_.advance(event.time);
         std::visit([this](const auto& payload) { handle(payload); }, event.payload);
+        if (events_.empty() || events_.next_time() > event.time) start_steps();
     }
     const bool all_done = events_.empty();
-    const Time end = all_done ? events_.now() : *horizon;
-    in_system_.advance(end, replica_.in_system());
+    const Time end = all_done ? events_.now() : *spec_.horizon;
+    in_system_.advance(end);
     return finish(end, all_done);
 }
 
-// Arrivals are handed to the queue one at a time, so that it stays small.
-void Server::expect_arrival(std::size_t request) {
-    if (request < list_.arrivals.size()) {
-        events_.push(list_.arrivals[request].time, Phase::kArrives, Arrives{request});
-    }
+// Arrivals are asked for one at a time, so that a run of any length needs no list of them.
+void Server::expect_arrival() {
+    if (expected_) return;
+    expected_ = arrivals_.next();
+    if (expected_) events_.push(expected_->time, Phase::kArrives, Arrives{});
 }
 
-void Server::handle(Arrives arrives) {
-    if (const std::optional<Limit> limit = replica_.arrive(arrives.request)) {
-        rejected_by_.state_slots += *limit == Limit::kStateSlots ? 1 : 0;
-        rejected_by_.kv_tokens += *limit == Limit::kKvTokens ? 1 : 0;
-        rejected_by_.max_running += *limit == Limit::kMaxRunning ? 1 : 0;
-    }
-    expect_arrival(arrives.request + 1);
-    wake();
-}
-
-void Server::handle(StepEnds) {
-    totals_.add_step(shape_, price_, replica_.running());
-    stepping_ = false;
-    replica_.end_step(events_.now(), totals_);
-    wake();
-}
-
-void Server::wake() {
-    if (stepping_ || schedule_pending_) return;
-    schedule_pending_ = true;
-    events_.push(events_.now(), Phase::kSchedule, Schedule{});
-}
-
-void Server::handle(Schedule) {
-    schedule_pending_ = false;
-    const StepShape* shape = replica_.begin_step(events_.now());
-    if (shape == nullptr) return;
-    shape_ = *shape;
-    price_ = pricer_.price(shape_);
-    stepping_ = true;
-    events_.push_after(price_.time, Phase::kStepEnds, StepEnds{});
-}
-
-ServeOutcome Server::finish(Time end, bool all_done) {
-    ServeOutcome outcome;
-    RunResult& result = outcome.result;
-    count_requests(result);
-    summarise_requests(result);
-    totals_.write(result, end);
-    check_requests(result, end, all_done);
-    outcome.records = replica_.records();
-    return outcome;
-}
-
-void Server::count_requests(RunResult& result) const {
-    result.requests.read = list_.rows_read;
-    result.requests.dropped = list_.dropped_zero_output;
-    result.inversions = list_.inversions;
-    result.clamped = list_.clamped;
-    result.rejected_by = rejected_by_;
-    for (const RequestRecord& record : replica_.records()) {
-        switch (record.state) {
-            case RequestState::kCompleted:
-                ++result.requests.completed;
-                break;
-            case RequestState::kRejected:
-                ++result.requests.rejected;
-                break;
-            default:
-                ++result.requests.unfinished;
-                break;
-        }
-    }
-}
-
-void Server::summarise_requests(RunResult& result) const {
-    std::vector<double> prompts, outputs, ttft, tpot, e2e, queue;
-    for (std::size_t i = 0; i < list_.arrivals.size(); ++i) {
-        const Arrival& arrival = list_.arrivals[i];
-        const RequestRecord& record = replica_.records()[i];
-        prompts.push_back(static_cast<double>(arrival.prompt_tokens));
-        outputs.push_back(static_cast<double>(arrival.output_tokens));
-        if (record.state != RequestState::kCompleted) continue;
-        queue.push_back(to_ms(record.admitted - arrival.time));
-        ttft.push_back(to_ms(record.first_token - arrival.time));
-        e2e.push_back(to_ms(record.finished - arrival.time));
-        if (arrival.output_tokens == 1) {
-            ++result.one_token_outputs;
+void Server::handle(Arrives) {
+    const Arrival arrival = *expected_;
+    expected_.reset();
+    const RequestNumber number = arrived_++;
+    collector_.arrived(arrival.time, arrival.prompt_tokens, arrival.output_tokens);
+    if (const std::optional<Limit> limit = lanes_.front().replica.refuses(arrival)) {  // replicas are alike
+        collector_.rejected(*limit);
+        arrivals_.left(events_.now());
+    } else {
+        in_system_.add(1);
+        if (spec_.shared_queue) {
+            shared_queue_.push_back({number, arrival});
+            dispatch();
         } else {
-            tpot.push_back(to_ms(record.finished - record.first_token) /
-                           static_cast<double>(arrival.output_tokens - 1));
+            const auto load = [this](std::size_t i) { return lanes_[i].replica.in_system(); };
+            take_in(lanes_[router_.pick(load)], number, arrival);
         }
     }
-    result.prompt_tokens = summarise(prompts);
-    result.output_tokens = summarise(outputs);
-    result.ttft_ms = summarise(ttft);
-    result.tpot_ms = summarise(tpot);
-    result.e2e_ms = summarise(e2e);
-    result.queue_ms = summarise(queue);
+    expect_arrival();
+}
+
+// Whoever is idle takes the head of the shared queue.
+void Server::dispatch() {
+    for (Lane& lane : lanes_) {
+        if (shared_queue_.empty()) return;
+        if (lane.replica.in_system() > 0) continue;
+        take_in(lane, shared_queue_.front().number, shared_queue_.front().arrival);
+        shared_queue_.pop_front();
+    }
+}
+
+void Server::take_in(Lane& lane, RequestNumber number, const Arrival& arrival) {
+    lane.replica.arrive(number, arrival);
+    lane.woken = true;
+}
+
+void Server::handle(StepEnds ends) {
+    Lane& lane = lanes_[ends.replica];
+    lane.stepping = false;
+    lane.woken = true;
+    const std::int64_t left = lane.replica.end_step(events_.now(), lane.price);
+    in_system_.add(-left);
+    if (left == 0) return;
+    for (std::int64_t i = 0; i < left; ++i) arrivals_.left(events_.now());
+    if (spec_.shared_queue) dispatch();
+    expect_arrival();
+}
+
+void Server::start_steps() {
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+        Lane& lane = lanes_[i];
+        if (lane.stepping || !lane.woken) continue;
+        lane.woken = false;
+        const StepShape* shape = lane.replica.begin_step(events_.now());
+        if (shape == nullptr) continue;
+        lane.price = pricer_.price(*shape);
+        lane.stepping = true;
+        events_.push_after(lane.price.time, Phase::kStepEnds, StepEnds{i});
+    }
 }
 
 // Invariants 1, 8 and 9: nobody is lost, tokens add up, and Little's law holds to the picosecond.
-void Server::check_requests(const RunResult& result, Time end, bool all_done) const {
-    const RequestCounts& n = result.requests;
-    KVSIM_CHECK(n.read == n.completed + n.rejected + n.dropped + n.unfinished,
-                "{} requests read, {} completed, {} rejected, {} dropped, {} unfinished", n.read, n.completed,
-                n.rejected, n.dropped, n.unfinished);
-    KVSIM_CHECK(!all_done || (n.unfinished == 0 && replica_.in_system() == 0),
-                "{} requests left in an empty system", n.unfinished);
+RunResult Server::finish(Time end, bool all_done) {
+    std::int64_t here = static_cast<std::int64_t>(shared_queue_.size());
     std::int64_t tokens = 0;
     std::uint64_t sojourns = 0;
-    for (std::size_t i = 0; i < list_.arrivals.size(); ++i) {
-        const RequestRecord& record = replica_.records()[i];
-        tokens += replica_.tokens_of(i);
-        if (record.state == RequestState::kExpected || record.state == RequestState::kRejected) continue;
-        const Time left = record.state == RequestState::kCompleted ? record.finished : end;
-        sojourns += static_cast<std::uint64_t>((left - list_.arrivals[i].time).value());
+    for (const Held& held : shared_queue_)
+        sojourns += static_cast<std::uint64_t>((end - held.arrival.time).value());
+    for (const Lane& lane : lanes_) {
+        here += lane.replica.in_system();
+        tokens += lane.replica.tokens_received();
+        sojourns += lane.replica.sojourns(end);
     }
-    KVSIM_CHECK(tokens == result.generated_tokens, "{} tokens generated, {} received",
-                result.generated_tokens, tokens);
+    KVSIM_CHECK(here == in_system_.level() && here == collector_.in_system() && (!all_done || here == 0),
+                "{} requests in the system, {} counted, {} known to the collector", here, in_system_.level(),
+                collector_.in_system());
+    KVSIM_CHECK(tokens == collector_.generated_tokens(), "{} tokens generated, {} received",
+                collector_.generated_tokens(), tokens);
     KVSIM_CHECK(sojourns == in_system_.sum(), "sojourns of {} ps, area under N(t) of {} ps (modulo 2^64)",
                 sojourns, in_system_.sum());
+    const ArrivalCounts counts = arrivals_.counts();
+    KVSIM_CHECK(!all_done || counts.read == counts.dropped + static_cast<std::int64_t>(arrived_),
+                "{} requests read, {} dropped, {} arrived", counts.read, counts.dropped, arrived_);
+    return collector_.take({end, counts.read, counts.dropped, counts.inversions, counts.clamped},
+                           spec_.replicas);
 }
 
 }  // namespace
 
-ServeOutcome serve(const ArrivalList& list, const ReplicaLimits& limits, DecodeForm form,
-                   const StepPricer& pricer, std::optional<Time> horizon) {
-    return Server(list, limits, std::move(form), pricer).run(horizon);
+RunResult serve(const ServeSpec& spec, ArrivalSource& arrivals, const StepPricer& pricer,
+                Collector collector) {
+    return Server(spec, arrivals, pricer, collector).run();
 }
 
 }  // namespace kvsim

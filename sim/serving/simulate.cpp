@@ -2,14 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <memory>
 #include <variant>
 
 #include "sim/base/error.hpp"
 #include "sim/cost/compiled_cost.hpp"
 #include "sim/memory/capacity.hpp"
+#include "sim/memory/pool.hpp"
+#include "sim/policies/form.hpp"
+#include "sim/results/collector.hpp"
+#include "sim/serving/cohort_rows.hpp"
 #include "sim/serving/serve.hpp"
+#include "sim/serving/service.hpp"
 #include "sim/serving/steady.hpp"
+#include "sim/workload/arrivals.hpp"
 #include "sim/workload/workload.hpp"
 
 namespace kvsim {
@@ -26,9 +32,9 @@ class CostPricer final : public StepPricer {
 
 // What fits beside the weights. Throws ConfigError when these alone do not fit: there is nothing to run then.
 Capacity capacity_for(const Experiment& experiment, std::int64_t tokens_per_request) {
-    const Capacity capacity =
-        solve_capacity(rank_model(experiment.model, experiment.parallelism), experiment.device,
-                       experiment.engine, experiment.linear, tokens_per_request);
+    const Capacity capacity = solve_capacity(rank_model(experiment.model, experiment.parallelism),
+                                             experiment.device, experiment.engine, experiment.linear,
+                                             tokens_per_request, experiment.parallelism.attention_dp);
     if (capacity.limit == Limit::kWeights) {
         throw_mistake(
             {}, "model",
@@ -56,17 +62,34 @@ RunResult run_steady(const Experiment& experiment, const SteadyWorkload& workloa
     return result;
 }
 
-RunResult run_arrivals(const Experiment& experiment, const ArrivalList& list, const StepPricer& pricer) {
-    std::int64_t longest = 1;
-    for (const Arrival& a : list.arrivals) longest = std::max(longest, a.prompt_tokens + a.output_tokens);
-    const Capacity capacity = capacity_for(experiment, longest);
-    ReplicaLimits limits;
-    limits.max_running = experiment.engine.max_running_requests;
-    limits.state_slots = capacity.state_slots;
-    limits.slots_per_request = capacity.slots_per_request;
-    limits.kv_tokens = capacity.kv_tokens;
-    limits.chunked_prefill_tokens = experiment.engine.chunked_prefill_tokens;
-    return serve(list, limits, make_decode_form(experiment.linear), pricer, experiment.horizon).result;
+ServeSpec serve_spec(const Experiment& experiment) {
+    // What a pool holds does not depend on the length of requests.
+    const Capacity capacity = capacity_for(experiment, 1);
+    ServeSpec spec;
+    spec.replica.max_running = capacity.max_running;
+    spec.replica.step_tokens = experiment.engine.chunked_prefill_tokens;
+    spec.replica.drafts = experiment.linear.drafts;
+    spec.replica.pool = pool_size(capacity, experiment.engine.memory.pools);
+    spec.replica.scheduler = experiment.engine.scheduler;
+    spec.replicas = experiment.serving.replicas;
+    spec.router = experiment.serving.router;
+    spec.horizon = experiment.horizon;
+    spec.make_rows = [&experiment, page = spec.replica.pool.page_tokens] {
+        return std::make_unique<CohortRows>(make_decode_form(experiment.linear), page);
+    };
+    return spec;
+}
+
+RunResult run_arrivals(const Experiment& experiment, const StepPricer& pricer) {
+    const ServingSpec& serving = experiment.serving;
+    const std::unique_ptr<ArrivalSource> arrivals = make_arrivals(experiment.workload, experiment.seed);
+    if (!serving.service)
+        return serve(serve_spec(experiment), *arrivals, pricer, Collector(serving.slo, serving.warmup));
+    ServeSpec spec = service_spec(serving.replicas);
+    spec.horizon = experiment.horizon;
+    ServiceArrivals one_step_each(*arrivals);
+    return serve(spec, one_step_each, ServicePricer(*serving.service, experiment.seed),
+                 Collector(serving.slo, serving.warmup));
 }
 
 }  // namespace
@@ -76,11 +99,7 @@ RunResult simulate(const Experiment& experiment, const StepCost& cost) {
     if (const auto* steady = std::get_if<SteadyWorkload>(&experiment.workload)) {
         return run_steady(experiment, *steady, pricer);
     }
-    if (const auto* trace = std::get_if<TraceWorkload>(&experiment.workload)) {
-        return run_arrivals(experiment, read_trace(trace->path), pricer);
-    }
-    const auto& synthetic = std::get<SyntheticWorkload>(experiment.workload);
-    return run_arrivals(experiment, generate(synthetic, experiment.seed), pricer);
+    return run_arrivals(experiment, pricer);
 }
 
 }  // namespace kvsim

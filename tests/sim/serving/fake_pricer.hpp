@@ -61,6 +61,10 @@ class HashPricer final : public StepPricer {
         for (std::size_t i = 0; i < price.bytes.size(); ++i) {
             price.bytes[i] = Bytes(static_cast<std::int64_t>((hash >> (4 * i)) % 4096));
         }
+        // Up to half of a step is due to its flushes.
+        std::int64_t flushes = 0;
+        for (const LinearWork& w : shape.linear) flushes += w.flushes;
+        if (flushes > 0) price.flush_time = Time(price.time.value() / (1 + flushes));
         return price;
     }
 };

@@ -1,8 +1,7 @@
-// A plain scheduler that follows every request in every step: slow, and simple enough to be checked by
-// reading. The engine must agree with it to the picosecond and the byte.
+// A plain scheduler that follows every request in every step and counts everything anew: slow, and simple
+// enough to be checked by reading. The engine must agree with it to the picosecond and the byte.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -13,19 +12,9 @@
 
 namespace kvsim {
 
-struct OracleOutcome {
-    std::vector<RequestRecord> records;  // first_step is not filled in
-    std::vector<double> gaps_ms;
-    std::int64_t steps = 0;
-    std::int64_t generated_tokens = 0;
-    std::int64_t flushes = 0;
-    Time simulated;
-    Time busy;
-    ByteLedger bytes{};
-};
-
-// buffer_length 1 is the recurrent form.
-OracleOutcome run_oracle(const std::vector<Arrival>& arrivals, const ReplicaLimits& limits, int buffer_length,
-                         const StepPricer& pricer, std::optional<Time> horizon);
+// One replica; buffer_length 1 is the recurrent form, otherwise the buffered one that flushes every
+// buffer_length tokens of a request. No drafts.
+RunResult run_oracle(const std::vector<Arrival>& arrivals, const ReplicaSpec& spec, int buffer_length,
+                     const StepPricer& pricer, std::optional<Time> horizon);
 
 }  // namespace kvsim

@@ -1,27 +1,19 @@
 // The invariants of sim/README.md that a caller can break from outside are really checked. The others run in
 // every scenario of the other files.
 #include "sim/base/check.hpp"
-#include "sim/serving/serve.hpp"
 #include "tests/sim/serving/fake_pricer.hpp"
+#include "tests/sim/serving/list_source.hpp"
 #include "tests/support/catch.hpp"
 
 namespace kvsim {
 namespace {
 
-ReplicaLimits limits() {
-    ReplicaLimits l;
-    l.max_running = 4;
-    l.state_slots = 4;
-    l.kv_tokens = 100;
-    l.chunked_prefill_tokens = 10;
-    return l;
-}
-
-ArrivalList list_of(std::vector<Arrival> arrivals) {
-    ArrivalList list;
-    list.rows_read = static_cast<std::int64_t>(arrivals.size());
-    list.arrivals = std::move(arrivals);
-    return list;
+ReplicaSpec limits() {
+    ReplicaSpec spec;
+    spec.max_running = 4;
+    spec.step_tokens = 10;
+    spec.pool = split_pool(4, 100);
+    return spec;
 }
 
 // Alters an otherwise sound price.
@@ -38,28 +30,26 @@ class BrokenPricer final : public StepPricer {
     std::function<void(StepPrice&)> alter_;
 };
 
-RunResult run(const ArrivalList& list, const StepPricer& pricer) {
-    return serve(list, limits(), make_decode_form({Form::kBuffered, 2, StateFormat::kFp32}), pricer,
-                 std::nullopt)
-        .result;
+const LinearServing kBufferOfTwo{Form::kBuffered, 2, StateFormat::kFp32};
+
+RunResult run(std::vector<Arrival> arrivals, const StepPricer& pricer) {
+    return serve_list(std::move(arrivals), serve_spec(limits(), kBufferOfTwo), pricer);
 }
 
 RunResult run_with(std::function<void(StepPrice&)> alter) {
-    return run(list_of({{Time(), 5, 5}}), BrokenPricer(std::move(alter)));
+    return run({{Time(), 5, 5}}, BrokenPricer(std::move(alter)));
 }
 
 TEST_CASE("invariant 1: every request read is accounted for") {
-    ArrivalList list = list_of({{Time(), 5, 5}});
-    list.rows_read = 2;  // one row was lost on the way
-    CHECK_THROWS_AS(run(list, FakePricer([](const StepShape&) { return Time(1); })), InvariantError);
-    list.dropped_zero_output = 1;
-    CHECK(run(list, FakePricer([](const StepShape&) { return Time(1); })).requests.completed == 1);
+    const ServeSpec spec = serve_spec(limits(), kBufferOfTwo);
+    ListSource lost({{Time(), 5, 5}}, {2, 0, 0, 0});  // one of two rows was lost on the way
+    CHECK_THROWS_AS(serve(spec, lost, HashPricer()), InvariantError);
+    ListSource dropped({{Time(), 5, 5}}, {2, 1, 0, 0});
+    CHECK(serve(spec, dropped, HashPricer()).requests.completed == 1);
 }
 
 TEST_CASE("invariant 5: the clock is monotone") {
-    CHECK_THROWS_AS(run(list_of({{Time(500), 5, 5}, {Time(100), 5, 5}}),
-                        FakePricer([](const StepShape&) { return Time(1); })),
-                    InvariantError);
+    CHECK_THROWS_AS(run({{Time(500), 5, 5}, {Time(100), 5, 5}}, HashPricer()), InvariantError);
 }
 
 TEST_CASE("invariant 7: a price adds up") {
@@ -73,19 +63,23 @@ TEST_CASE("invariant 7: a price adds up") {
 }
 
 TEST_CASE("a request without tokens never reaches a replica") {
-    CHECK_THROWS_AS(run(list_of({{Time(), 0, 5}}), HashPricer()), InvariantError);
-    CHECK_THROWS_AS(run(list_of({{Time(), 5, 0}}), HashPricer()), InvariantError);
+    CHECK_THROWS_AS(run({{Time(), 0, 5}}, HashPricer()), InvariantError);
+    CHECK_THROWS_AS(run({{Time(), 5, 0}}, HashPricer()), InvariantError);
 }
 
 TEST_CASE("a step ends once, and only one runs at a time") {
-    const std::vector<Arrival> arrivals{{Time(), 5, 5}};
-    Replica replica(arrivals, limits(), make_decode_form({}));
-    StepTotals totals;
-    CHECK_THROWS_AS(replica.end_step(Time(1), totals), InvariantError);
+    Collector collector;
+    Replica replica(limits(), serve_spec(limits(), kBufferOfTwo).make_rows(), collector);
+    CHECK_THROWS_AS(replica.end_step(Time(1), price_of(Time(1))), InvariantError);
     CHECK(replica.begin_step(Time()) == nullptr);  // nothing has arrived
-    CHECK_FALSE(replica.arrive(0));
+    replica.arrive(0, {Time(), 5, 5, 0});
     REQUIRE(replica.begin_step(Time()) != nullptr);
     CHECK_THROWS_AS(replica.begin_step(Time()), InvariantError);
+}
+
+TEST_CASE("an answer is never longer than declared") {
+    CHECK_THROWS_AS(run({{Time(), 5, 5, 4}}, HashPricer()), InvariantError);
+    CHECK(run({{Time(), 5, 5, 6}}, HashPricer()).generated_tokens == 5);
 }
 
 }  // namespace

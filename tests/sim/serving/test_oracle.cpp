@@ -1,7 +1,10 @@
 // The engine against the step-by-step oracle, on random small scenarios with tight limits.
+#include <algorithm>
+#include <tuple>
+
 #include "sim/base/random.hpp"
-#include "sim/serving/serve.hpp"
 #include "tests/sim/serving/fake_pricer.hpp"
+#include "tests/sim/serving/list_source.hpp"
 #include "tests/sim/serving/oracle.hpp"
 #include "tests/support/catch.hpp"
 
@@ -9,23 +12,57 @@ namespace kvsim {
 namespace {
 
 struct Scenario {
-    ArrivalList list;
-    ReplicaLimits limits;
+    std::vector<Arrival> arrivals;
+    ReplicaSpec replica;
     int buffer_length = 1;
     std::optional<Time> horizon;
 };
 
-Scenario random_scenario(RandomStream& random) {
-    const auto pick = [&](std::int64_t low, std::int64_t high) {
-        return low + static_cast<std::int64_t>(random.bits() % static_cast<std::uint64_t>(high - low + 1));
-    };
+class Picker {
+  public:
+    explicit Picker(std::uint64_t seed) : random_(seed, "oracle test") {}
+    std::int64_t operator()(std::int64_t low, std::int64_t high) {
+        return low + static_cast<std::int64_t>(random_.bits() % static_cast<std::uint64_t>(high - low + 1));
+    }
+
+  private:
+    RandomStream random_;
+};
+
+PoolSize random_pool(Picker& pick) {
+    PoolSize pool;
+    pool.page_tokens = pick(1, 5);
+    if (pick(0, 1) == 0) {  // slots and pages apart
+        pool.slots_per_request = pick(1, 3);
+        pool.slots = pick(pool.slots_per_request - 1, 6 * pool.slots_per_request);  // none fits, at times
+        pool.units = pick(2, 60) / pool.page_tokens;
+        return pool;
+    }
+    pool.slots_per_request = 0;
+    pool.units_per_request = pick(0, 4);
+    pool.units_per_page = pick(0, 3);
+    pool.units = pick(0, 60);
+    pool.unit_limit = Limit::kBlocks;
+    return pool;
+}
+
+SchedulerSpec random_scheduler(Picker& pick) {
+    SchedulerSpec s;
+    s.steps = pick(0, 1) == 0 ? StepRule::kPrefillFirst : StepRule::kMixed;
+    s.order = pick(0, 1) == 0 ? QueueOrder::kFirstCome : QueueOrder::kShortestFirst;
+    s.victim = pick(0, 1) == 0 ? VictimRule::kFewestOutput : VictimRule::kLastAdmitted;
+    s.admission = static_cast<AdmissionRule>(pick(0, 2));
+    s.ratio_steps = static_cast<int>(pick(1, 10));
+    s.watermark = pick(0, 3) == 0 ? 0.1 : 0.0;
+    return s;
+}
+
+Scenario random_scenario(Picker& pick) {
     Scenario s;
-    s.limits.max_running = pick(1, 6);
-    s.limits.slots_per_request = pick(1, 3);
-    s.limits.state_slots =
-        pick(s.limits.slots_per_request - 1, 5 * s.limits.slots_per_request);  // none fits, at times
-    s.limits.kv_tokens = pick(2, 60);
-    s.limits.chunked_prefill_tokens = pick(1, 12);
+    s.replica.max_running = pick(1, 6);
+    s.replica.step_tokens = pick(1, 12);
+    s.replica.pool = random_pool(pick);
+    s.replica.scheduler = random_scheduler(pick);
     s.buffer_length = static_cast<int>(pick(1, 8));
     const std::int64_t requests = pick(1, 30);
     const std::int64_t spread = pick(0, 3000);  // steps take 1 to 1000 ps: from bursts to idle spells
@@ -33,87 +70,93 @@ Scenario random_scenario(RandomStream& random) {
     Time now;
     for (std::int64_t i = 0; i < requests; ++i) {
         now += Time(pick(0, 3) == 0 ? 0 : pick(0, spread));  // equal stamps are common
-        s.list.arrivals.push_back({now, pick(1, longest), pick(0, 2) == 0 ? 1 : pick(1, longest)});
+        Arrival a{now, pick(1, longest), pick(0, 2) == 0 ? 1 : pick(1, longest), 0};
+        if (pick(0, 2) == 0) a.declared_tokens = a.output_tokens + pick(0, 5);
+        s.arrivals.push_back(a);
     }
-    s.list.rows_read = requests;
     if (pick(0, 2) == 0) s.horizon = Time(pick(0, now.value() + 3000));
     return s;
 }
 
-DecodeForm form_of(const Scenario& s) {
-    return make_decode_form({Form::kBuffered, s.buffer_length, StateFormat::kFp32});
+RunResult run_engine(const Scenario& s) {
+    const ServeSpec spec =
+        serve_spec(s.replica, {Form::kBuffered, s.buffer_length, StateFormat::kFp32}, s.horizon);
+    return serve_list(s.arrivals, spec, HashPricer());
 }
 
-// Requests in the system, summed over picoseconds, counted from the records alone.
-std::int64_t area(const std::vector<Arrival>& arrivals, const std::vector<RequestRecord>& records, Time end) {
-    std::int64_t sum = 0;
-    for (std::size_t i = 0; i < arrivals.size(); ++i) {
-        if (records[i].state == RequestState::kRejected || arrivals[i].time > end) continue;
-        const bool done = records[i].state == RequestState::kCompleted;
-        sum += ((done ? records[i].finished : end) - arrivals[i].time).value();
-    }
-    return sum;
+auto key(const FinishedRequest& r) {
+    return std::tuple(r.arrived, r.prompt_tokens, r.output_tokens, r.queue, r.ttft, r.e2e, r.interference,
+                      r.preempted, r.flush);
 }
 
-void compare(const Scenario& s) {
-    const HashPricer pricer;
-    const OracleOutcome expected = run_oracle(s.list.arrivals, s.limits, s.buffer_length, pricer, s.horizon);
-    const ServeOutcome actual = serve(s.list, s.limits, form_of(s), pricer, s.horizon);
-    const RunResult& result = actual.result;
-
-    REQUIRE(actual.records.size() == expected.records.size());
-    bool records_equal = true;
-    for (std::size_t i = 0; i < expected.records.size(); ++i) {
-        const RequestRecord& a = actual.records[i];
-        const RequestRecord& e = expected.records[i];
-        records_equal = records_equal && a.state == e.state && a.admitted == e.admitted &&
-                        a.first_token == e.first_token && a.finished == e.finished;
-    }
-    // A request that was to be admitted into a step which the horizon cuts off counts as admitted in both.
-    CHECK(records_equal);
-    CHECK(result.simulated == expected.simulated);
-    CHECK(result.busy == expected.busy);
-    CHECK(result.bytes == expected.bytes);
-    CHECK(result.steps == expected.steps);
-    CHECK(result.flushes == expected.flushes);
-    CHECK(result.generated_tokens == expected.generated_tokens);
-    std::vector<double> gaps = expected.gaps_ms;
-    const Summary itl = summarise(gaps);
-    CHECK(result.itl_ms.count == itl.count);
-    CHECK(result.itl_ms.p50 == itl.p50);
-    CHECK(result.itl_ms.p90 == itl.p90);
-    CHECK(result.itl_ms.p99 == itl.p99);
-    if (itl.mean) CHECK(*result.itl_ms.mean == Approx(*itl.mean).epsilon(1e-12));
-    CHECK(area(s.list.arrivals, actual.records, result.simulated) ==
-          area(s.list.arrivals, expected.records, expected.simulated));
+bool same_requests(std::vector<FinishedRequest> a, std::vector<FinishedRequest> b) {
+    const auto less = [](const FinishedRequest& x, const FinishedRequest& y) { return key(x) < key(y); };
+    std::sort(a.begin(), a.end(), less);
+    std::sort(b.begin(), b.end(), less);
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const FinishedRequest& x, const FinishedRequest& y) { return key(x) == key(y); });
 }
 
-TEST_CASE("the engine equals the oracle to the picosecond and byte on 6000 random scenarios") {
-    RandomStream random(2024, "oracle test");
+// Time in the system is what the breakdown says, and no part of it is negative.
+bool adds_up(const FinishedRequest& r) {
+    const Time own = r.e2e - r.ttft - r.interference - r.preempted - r.flush;
+    return r.queue >= Time() && r.ttft >= r.queue && r.interference >= Time() && r.preempted >= Time() &&
+           r.flush >= Time() && own >= Time();
+}
+
+void compare(const RunResult& actual, const RunResult& expected) {
+    CHECK(same_requests(actual.finished, expected.finished));
+    CHECK(std::all_of(actual.finished.begin(), actual.finished.end(), adds_up));
+    CHECK(actual.requests.completed == expected.requests.completed);
+    CHECK(actual.requests.rejected == expected.requests.rejected);
+    CHECK(actual.requests.unfinished == expected.requests.unfinished);
+    CHECK(actual.preemptions == expected.preemptions);
+    CHECK(actual.simulated == expected.simulated);
+    CHECK(actual.busy == expected.busy);
+    CHECK(actual.bytes == expected.bytes);
+    CHECK(actual.steps == expected.steps);
+    CHECK(actual.flushes == expected.flushes);
+    CHECK(actual.generated_tokens == expected.generated_tokens);
+    CHECK(actual.mean_batch == expected.mean_batch);
+    CHECK(actual.itl_ms.count == expected.itl_ms.count);
+    CHECK(actual.itl_ms.p50 == expected.itl_ms.p50);
+    CHECK(actual.itl_ms.p99 == expected.itl_ms.p99);
+    if (expected.itl_ms.mean) CHECK(*actual.itl_ms.mean == Approx(*expected.itl_ms.mean).epsilon(1e-12));
+}
+
+TEST_CASE("the engine equals the oracle to the picosecond and byte on 10,000 random scenarios") {
+    Picker pick(2024);
     std::int64_t rejected = 0;
     std::int64_t unfinished = 0;
     std::int64_t flushes = 0;
-    for (int i = 0; i < 6000; ++i) {
-        const Scenario s = random_scenario(random);
-        INFO("scenario " << i << ", m " << s.buffer_length << ", chunk " << s.limits.chunked_prefill_tokens);
-        compare(s);
-        const RunResult r = serve(s.list, s.limits, form_of(s), HashPricer(), s.horizon).result;
-        rejected += r.requests.rejected;
-        unfinished += r.requests.unfinished;
-        flushes += r.flushes;
+    std::int64_t preemptions = 0;
+    for (int i = 0; i < 10'000; ++i) {
+        const Scenario s = random_scenario(pick);
+        const SchedulerSpec& scheduler = s.replica.scheduler;
+        INFO("scenario " << i << ", m " << s.buffer_length << ", step " << s.replica.step_tokens << ", "
+                         << kStepRuleNames[static_cast<std::size_t>(scheduler.steps)] << ", "
+                         << kAdmissionRuleNames[static_cast<std::size_t>(scheduler.admission)] << ", "
+                         << kVictimRuleNames[static_cast<std::size_t>(scheduler.victim)]);
+        const RunResult actual = run_engine(s);
+        compare(actual, run_oracle(s.arrivals, s.replica, s.buffer_length, HashPricer(), s.horizon));
+        rejected += actual.requests.rejected;
+        unfinished += actual.requests.unfinished;
+        flushes += actual.flushes;
+        preemptions += actual.preemptions;
     }
     // The scenarios reach what they are for.
     CHECK(rejected > 1000);
     CHECK(unfinished > 1000);
     CHECK(flushes > 1000);
+    CHECK(preemptions > 1000);
 }
 
 TEST_CASE("the same run repeats exactly") {
-    RandomStream random(5, "oracle test");
+    Picker pick(5);
     for (int i = 0; i < 50; ++i) {
-        const Scenario s = random_scenario(random);
-        const RunResult a = serve(s.list, s.limits, form_of(s), HashPricer(), s.horizon).result;
-        const RunResult b = serve(s.list, s.limits, form_of(s), HashPricer(), s.horizon).result;
+        const Scenario s = random_scenario(pick);
+        const RunResult a = run_engine(s);
+        const RunResult b = run_engine(s);
         CHECK(a.simulated == b.simulated);
         CHECK(a.itl_ms.mean == b.itl_ms.mean);
         CHECK(a.ttft_ms.mean == b.ttft_ms.mean);

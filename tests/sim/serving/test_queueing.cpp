@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "sim/base/random.hpp"
-#include "sim/serving/serve.hpp"
 #include "tests/sim/serving/fake_pricer.hpp"
+#include "tests/sim/serving/list_source.hpp"
 #include "tests/support/catch.hpp"
 
 namespace kvsim {
@@ -22,18 +22,17 @@ Time service_time(const StepShape& shape) {
 }
 
 // One server: a single request at once, and prompts of any length in one step.
-ReplicaLimits one_server() {
-    ReplicaLimits limits;
-    limits.max_running = 1;
-    limits.state_slots = 1;
-    limits.kv_tokens = 1'000'000'000'000;
-    limits.chunked_prefill_tokens = 1'000'000'000;
-    return limits;
+ReplicaSpec one_server() {
+    ReplicaSpec spec;
+    spec.max_running = 1;
+    spec.step_tokens = 1'000'000'000;
+    spec.pool = split_pool(1, 1'000'000'000'000);
+    return spec;
 }
 
 struct Queue {
-    ArrivalList list;
-    ServeOutcome outcome;
+    std::vector<Arrival> arrivals;
+    RunResult result;
 };
 
 // A run with Poisson arrivals at utilisation `rho`.
@@ -41,16 +40,15 @@ Queue run_queue(double rho, bool exponential_service, std::uint64_t seed) {
     RandomStream gaps(seed, "queue gaps");
     RandomStream service(seed, "queue service");
     Queue queue;
-    queue.list.rows_read = kRequests;
     Time now;
     for (std::int64_t i = 0; i < kRequests; ++i) {
         now += time_from_us(1e3 * gaps.exponential(kServiceMs / rho));
         const double ms = exponential_service ? service.exponential(kServiceMs) : kServiceMs;
-        queue.list.arrivals.push_back({now, 1 + static_cast<std::int64_t>(ms * kTokensPerMs), 1});
+        queue.arrivals.push_back({now, 1 + static_cast<std::int64_t>(ms * kTokensPerMs), 1, 0});
     }
     const FakePricer pricer(service_time);
-    queue.outcome = serve(queue.list, one_server(), make_decode_form({}), pricer, std::nullopt);
-    REQUIRE(queue.outcome.result.requests.completed == kRequests);
+    queue.result = serve_list(queue.arrivals, serve_spec(one_server(), {}), pricer);
+    REQUIRE(queue.result.requests.completed == kRequests);
     return queue;
 }
 
@@ -62,7 +60,7 @@ void check_wait(double rho, bool exponential_service, double expected) {
     double squares = 0.0;
     for (int run = 0; run < kRuns; ++run) {
         const Queue queue = run_queue(rho, exponential_service, static_cast<std::uint64_t>(1 + run));
-        const double wait = *queue.outcome.result.queue_ms.mean;
+        const double wait = *queue.result.queue_ms.mean;
         sum += wait;
         squares += wait * wait;
     }
@@ -80,15 +78,15 @@ TEST_CASE("waits follow the Lindley recursion to the picosecond") {
         const Queue queue = run_queue(0.9, exponential, 77);
         Time wait;
         bool equal = true;
-        for (std::size_t i = 0; i < queue.list.arrivals.size(); ++i) {
-            const Arrival& arrival = queue.list.arrivals[i];
-            equal = equal && queue.outcome.records[i].admitted - arrival.time == wait;
-            if (i + 1 == queue.list.arrivals.size()) break;
+        for (std::size_t i = 0; i < queue.arrivals.size(); ++i) {
+            const Arrival& arrival = queue.arrivals[i];
+            equal = equal && queue.result.finished[i].queue == wait;
+            if (i + 1 == queue.arrivals.size()) break;
             const Time service(arrival.prompt_tokens * 1000);
-            wait = std::max(Time(), wait + service - (queue.list.arrivals[i + 1].time - arrival.time));
+            wait = std::max(Time(), wait + service - (queue.arrivals[i + 1].time - arrival.time));
         }
         CHECK(equal);
-        CHECK(queue.outcome.result.one_token_outputs == kRequests);
+        CHECK(queue.result.one_token_outputs == kRequests);
     }
 }
 

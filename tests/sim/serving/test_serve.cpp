@@ -2,8 +2,9 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "sim/serving/serve.hpp"
+#include "sim/workload/workload.hpp"
 #include "tests/sim/serving/fake_pricer.hpp"
+#include "tests/sim/serving/list_source.hpp"
 #include "tests/support/catch.hpp"
 
 namespace kvsim {
@@ -11,31 +12,43 @@ namespace {
 
 constexpr Time kMs(1'000'000'000);
 
-ReplicaLimits wide_limits() {
-    ReplicaLimits limits;
-    limits.max_running = 100;
-    limits.state_slots = 100;
-    limits.kv_tokens = 100'000;
-    limits.chunked_prefill_tokens = 1000;
-    return limits;
-}
-
-ArrivalList list_of(std::vector<Arrival> arrivals) {
-    ArrivalList list;
-    list.rows_read = static_cast<std::int64_t>(arrivals.size());
-    list.arrivals = std::move(arrivals);
-    return list;
+ReplicaSpec wide_limits() {
+    ReplicaSpec spec;
+    spec.max_running = 100;
+    spec.step_tokens = 1000;
+    spec.pool = split_pool(100, 100'000);
+    return spec;
 }
 
 FakePricer constant_step() {
     return FakePricer([](const StepShape&) { return kMs; });
 }
 
-DecodeForm recurrent() {
-    return make_decode_form({Form::kRecurrent, 1, StateFormat::kFp32});
+LinearServing recurrent() {
+    return {Form::kRecurrent, 1, StateFormat::kFp32};
 }
-DecodeForm buffered(int m) {
-    return make_decode_form({Form::kBuffered, m, StateFormat::kFp32});
+LinearServing buffered(int m) {
+    return {Form::kBuffered, m, StateFormat::kFp32};
+}
+
+RunResult run(std::vector<Arrival> arrivals, const ReplicaSpec& replica, const LinearServing& linear,
+              const StepPricer& pricer, std::optional<Time> horizon = std::nullopt) {
+    return serve_list(std::move(arrivals), serve_spec(replica, linear, horizon), pricer);
+}
+
+// The finished request with this prompt: tests give each its own.
+FinishedRequest of_prompt(const RunResult& result, std::uint32_t prompt_tokens) {
+    for (const FinishedRequest& r : result.finished) {
+        if (r.prompt_tokens == prompt_tokens) return r;
+    }
+    FAIL("no request with a prompt of " << prompt_tokens);
+    return {};
+}
+Time admitted(const FinishedRequest& r) {
+    return r.arrived + r.queue;
+}
+Time ended(const FinishedRequest& r) {
+    return r.arrived + r.e2e;
 }
 
 void check_prefill(const StepShape& shape, const PrefillShape& expected, std::int64_t logit_rows) {
@@ -65,18 +78,18 @@ void check_decode(const StepShape& shape, Form form, const LinearWork& work,
 
 TEST_CASE("shapes of two prompts in chunks of four, then of their decode") {
     // Prompts of 5 and 3 tokens, answers of 3 and 2, all at time zero.
-    ReplicaLimits limits = wide_limits();
-    limits.chunked_prefill_tokens = 4;
+    ReplicaSpec limits = wide_limits();
+    limits.step_tokens = 4;
     const FakePricer pricer = constant_step();
-    const RunResult result =
-        serve(list_of({{Time(), 5, 3}, {Time(), 3, 2}}), limits, buffered(2), pricer, std::nullopt).result;
+    const RunResult result = run({{Time(), 5, 3}, {Time(), 3, 2}}, limits, buffered(2), pricer);
     const std::vector<StepShape>& shapes = pricer.shapes();
     REQUIRE(shapes.size() == 4);
     check_prefill(shapes[0], {1, 4, 0, 1 + 2 + 3 + 4}, 0);  // first chunk of the first prompt
     check_prefill(shapes[1], {2, 4, 4, 5 + (1 + 2 + 3)},
                   2);  // its last token after 4 cached ones; all of the second
     check_decode(shapes[2], Form::kBuffered, {2, 2, 0, 0, 0}, {2, 5 + 3, 5});
-    check_decode(shapes[3], Form::kBuffered, {1, 1, 1, 1, 2}, {1, 6, 6});  // second one done; the first flushes
+    check_decode(shapes[3], Form::kBuffered, {1, 1, 1, 1, 2},
+                 {1, 6, 6});  // second one done; the first flushes
     CHECK(result.steps == 4);
     CHECK(result.flushes == 1);
     CHECK(result.generated_tokens == 5);
@@ -86,8 +99,7 @@ TEST_CASE("shapes of two prompts in chunks of four, then of their decode") {
 
 TEST_CASE("the recurrent form has neither buffer nor flush") {
     const FakePricer pricer = constant_step();
-    const RunResult result =
-        serve(list_of({{Time(), 5, 4}}), wide_limits(), recurrent(), pricer, std::nullopt).result;
+    const RunResult result = run({{Time(), 5, 4}}, wide_limits(), recurrent(), pricer);
     REQUIRE(pricer.shapes().size() == 4);
     for (int step = 1; step <= 3; ++step) {
         check_decode(pricer.shapes()[static_cast<std::size_t>(step)], Form::kRecurrent, {1, 1, 0, 0, 0},
@@ -100,13 +112,11 @@ TEST_CASE("latencies of a request that waits") {
     // One at a time, 1 ms per step. A: arrives at 0, prefill 0-1, decode 1-2, 2-3 (3 tokens). B: arrives at
     // 0.5 ms, is admitted at 3, first token at 4, second at 5. C: one token, arrives at 0.5, admitted at 5,
     // done at 6.
-    ReplicaLimits limits = wide_limits();
+    ReplicaSpec limits = wide_limits();
     limits.max_running = 1;
     const Time half(500'000'000);
     const FakePricer pricer = constant_step();
-    const ServeOutcome outcome = serve(list_of({{Time(), 10, 3}, {half, 10, 2}, {half, 10, 1}}), limits,
-                                       recurrent(), pricer, std::nullopt);
-    const RunResult& r = outcome.result;
+    const RunResult r = run({{Time(), 10, 3}, {half, 10, 2}, {half, 10, 1}}, limits, recurrent(), pricer);
     CHECK(r.requests.completed == 3);
     CHECK(r.queue_ms.count == 3);
     CHECK(*r.queue_ms.mean == Approx((0.0 + 2.5 + 4.5) / 3.0));
@@ -126,9 +136,8 @@ TEST_CASE("prefill goes first, and its interference is in the gaps") {
     // A decodes from 1 ms on; B arrives at 1.5 ms: the step at 2 ms is B's prefill, so A's tokens at 2 and 4
     // ms are 2 ms apart, and so is nothing of B's: first token at 3, second at 4.
     const FakePricer pricer = constant_step();
-    const RunResult r = serve(list_of({{Time(), 10, 4}, {Time(1'500'000'000), 10, 2}}), wide_limits(),
-                              recurrent(), pricer, std::nullopt)
-                            .result;
+    const RunResult r =
+        run({{Time(), 10, 4}, {Time(1'500'000'000), 10, 2}}, wide_limits(), recurrent(), pricer);
     CHECK(r.itl_ms.count == 4);  // A: 1, 2, 1; B: 1
     CHECK(*r.itl_ms.mean == Approx(5.0 / 4.0));
     CHECK(*r.itl_ms.p99 == Approx(1.0 + 0.97 * 1.0));  // rank 0.99 x 3 = 2.97 of 1, 1, 1, 2
@@ -136,17 +145,14 @@ TEST_CASE("prefill goes first, and its interference is in the gaps") {
 
 TEST_CASE("an arrival at the very end of a step is seen by the next one") {
     const FakePricer pricer = constant_step();
-    const ServeOutcome outcome =
-        serve(list_of({{Time(), 10, 1}, {kMs, 10, 1}}), wide_limits(), recurrent(), pricer, std::nullopt);
-    CHECK(outcome.records[1].admitted == kMs);
+    const RunResult r = run({{Time(), 10, 1}, {kMs, 11, 1}}, wide_limits(), recurrent(), pricer);
+    CHECK(admitted(of_prompt(r, 11)) == kMs);
     CHECK(pricer.shapes().size() == 2);
 }
 
 TEST_CASE("arrivals at one instant share a prefill step") {
     const FakePricer pricer = constant_step();
-    const RunResult r = serve(list_of({{kMs, 10, 1}, {kMs, 20, 1}, {kMs, 30, 1}}), wide_limits(), recurrent(),
-                              pricer, std::nullopt)
-                            .result;
+    const RunResult r = run({{kMs, 10, 1}, {kMs, 20, 1}, {kMs, 30, 1}}, wide_limits(), recurrent(), pricer);
     CHECK(r.steps == 1);
     REQUIRE(pricer.shapes().size() == 1);
     CHECK(pricer.shapes()[0].prefill.sequences == 3);
@@ -155,44 +161,40 @@ TEST_CASE("arrivals at one instant share a prefill step") {
 }
 
 TEST_CASE("memory frees before the next admission, and the queue is not overtaken") {
-    // 20 tokens of KV cache: A (10 + 2) runs; B (10 + 5) must wait for it, and C (2 + 2), which would fit,
+    // 20 tokens of KV cache: A (10 + 2) runs; B (11 + 5) must wait for it, and C (2 + 2), which would fit,
     // for B.
-    ReplicaLimits limits = wide_limits();
-    limits.kv_tokens = 20;
+    ReplicaSpec limits = wide_limits();
+    limits.pool = split_pool(100, 20);
     const FakePricer pricer = constant_step();
-    const ServeOutcome outcome = serve(list_of({{Time(), 10, 2}, {Time(), 10, 5}, {Time(), 2, 2}}), limits,
-                                       recurrent(), pricer, std::nullopt);
-    CHECK(outcome.records[0].finished == kMs + kMs);
-    CHECK(outcome.records[1].admitted == outcome.records[0].finished);
-    CHECK(outcome.records[2].admitted == outcome.records[0].finished);
+    const RunResult r = run({{Time(), 10, 2}, {Time(), 11, 5}, {Time(), 2, 2}}, limits, recurrent(), pricer);
+    CHECK(ended(of_prompt(r, 10)) == kMs + kMs);
+    CHECK(admitted(of_prompt(r, 11)) == kMs + kMs);
+    CHECK(admitted(of_prompt(r, 2)) == kMs + kMs);
 }
 
 TEST_CASE("state slots bound admission: q slots per request") {
-    ReplicaLimits limits = wide_limits();
-    limits.state_slots = 7;
-    limits.slots_per_request = 3;  // two requests fit
+    ReplicaSpec limits = wide_limits();
+    limits.pool.slots = 7;
+    limits.pool.slots_per_request = 3;  // two requests fit
     const FakePricer pricer = constant_step();
-    const ServeOutcome outcome = serve(list_of({{Time(), 1, 2}, {Time(), 1, 2}, {Time(), 1, 2}}), limits,
-                                       recurrent(), pricer, std::nullopt);
-    CHECK(outcome.records[0].admitted == Time());
-    CHECK(outcome.records[1].admitted == Time());
-    CHECK(outcome.records[2].admitted == outcome.records[0].finished);
+    const RunResult r = run({{Time(), 1, 2}, {Time(), 2, 2}, {Time(), 3, 2}}, limits, recurrent(), pricer);
+    CHECK(admitted(of_prompt(r, 1)) == Time());
+    CHECK(admitted(of_prompt(r, 2)) == Time());
+    CHECK(admitted(of_prompt(r, 3)) == ended(of_prompt(r, 1)));
 }
 
 TEST_CASE("a request that can never fit is rejected at once, with the limit") {
-    ReplicaLimits limits = wide_limits();
-    limits.kv_tokens = 20;
+    ReplicaSpec limits = wide_limits();
+    limits.pool = split_pool(100, 20);
     const FakePricer pricer = constant_step();
-    const RunResult r =
-        serve(list_of({{Time(), 15, 6}, {Time(), 15, 5}}), limits, recurrent(), pricer, std::nullopt).result;
+    const RunResult r = run({{Time(), 15, 6}, {Time(), 15, 5}}, limits, recurrent(), pricer);
     CHECK(r.requests.rejected == 1);
     CHECK(r.rejected_by.kv_tokens == 1);
     CHECK(r.requests.completed == 1);
 
-    limits.state_slots = 1;
-    limits.slots_per_request = 2;
-    const RunResult none =
-        serve(list_of({{Time(), 15, 6}, {kMs, 15, 5}}), limits, recurrent(), pricer, std::nullopt).result;
+    limits.pool.slots = 1;
+    limits.pool.slots_per_request = 2;
+    const RunResult none = run({{Time(), 15, 6}, {kMs, 15, 5}}, limits, recurrent(), pricer);
     CHECK(none.requests.rejected == 2);
     CHECK(none.rejected_by.state_slots == 2);
     CHECK(none.steps == 0);  // and a result all the same
@@ -205,10 +207,8 @@ TEST_CASE("the horizon cuts a run, and what is left is counted") {
     // Completed at 2 ms: A. At 3.5 ms: B is decoding, C has not arrived. The step from 3 to 4 ms does not
     // count.
     const FakePricer pricer = constant_step();
-    const RunResult r =
-        serve(list_of({{Time(), 10, 2}, {Time(2 * kMs.value()), 10, 5}, {Time(9 * kMs.value()), 10, 1}}),
-              wide_limits(), recurrent(), pricer, Time(3'500'000'000))
-            .result;
+    const RunResult r = run({{Time(), 10, 2}, {Time(2 * kMs.value()), 10, 5}, {Time(9 * kMs.value()), 10, 1}},
+                            wide_limits(), recurrent(), pricer, Time(3'500'000'000));
     CHECK(r.requests.read == 3);
     CHECK(r.requests.completed == 1);
     CHECK(r.requests.unfinished == 2);
@@ -220,18 +220,14 @@ TEST_CASE("the horizon cuts a run, and what is left is counted") {
 
 TEST_CASE("a horizon after the last request changes nothing") {
     const FakePricer pricer = constant_step();
-    const RunResult r =
-        serve(list_of({{Time(), 10, 2}}), wide_limits(), recurrent(), pricer, Time(900 * kMs.value())).result;
+    const RunResult r = run({{Time(), 10, 2}}, wide_limits(), recurrent(), pricer, Time(900 * kMs.value()));
     CHECK(r.simulated == kMs + kMs);
     CHECK(r.requests.unfinished == 0);
 }
 
 TEST_CASE("rows that were all dropped still give a result") {
-    ArrivalList list;
-    list.rows_read = 4;
-    list.dropped_zero_output = 4;
-    const FakePricer pricer = constant_step();
-    const RunResult r = serve(list, wide_limits(), recurrent(), pricer, std::nullopt).result;
+    ListSource source({}, {4, 4, 0, 0});  // read, dropped
+    const RunResult r = serve(serve_spec(wide_limits(), recurrent()), source, constant_step());
     CHECK(r.requests.read == 4);
     CHECK(r.requests.dropped == 4);
     CHECK(r.steps == 0);
@@ -250,13 +246,12 @@ TEST_CASE("the whole Azure conversation trace is served and accounted for") {
                    ? time_from_us(20.0 * static_cast<double>(shape.prefill.new_tokens))
                    : time_from_us(5000.0);
     });
-    ReplicaLimits limits = wide_limits();
+    ReplicaSpec limits = wide_limits();
     limits.max_running = 256;
-    limits.state_slots = 256;
-    limits.kv_tokens = 1'000'000;
-    limits.chunked_prefill_tokens = 8192;
+    limits.pool = split_pool(256, 1'000'000);
+    limits.step_tokens = 8192;
     const ArrivalList list = read_trace(path);
-    const RunResult r = serve(list, limits, buffered(16), pricer, std::nullopt).result;
+    const RunResult r = run(list.arrivals, limits, buffered(16), pricer);
     CHECK(r.requests.read == 19'366);
     CHECK(r.requests.completed == 19'366);
     std::int64_t output = 0;
