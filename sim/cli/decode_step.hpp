@@ -5,6 +5,7 @@
 
 #include "sim/cost/step_shape.hpp"
 #include "sim/memory/capacity.hpp"
+#include "sim/policies/form.hpp"
 
 namespace kvsim {
 
@@ -13,10 +14,12 @@ struct DecodeStep {
     StepShape shape;
 };
 
-// `batch` sequences with `context` cached tokens each; their phases in the flush cycle are spread evenly.
-DecodeStep decode_step(const LinearServing& linear, std::int64_t batch, std::int64_t context);
+// `batch` sequences with `context` cached tokens each, that have been served for long (fill_buffers), in the
+// middle of a cycle of flushes. `times`: see make_decode_form.
+DecodeStep decode_step(const LinearServing& linear, std::int64_t batch, std::int64_t context,
+                       const LengthTimes* times = nullptr);
 
 // A chunk of one prompt, its last: the next token is sampled.
-StepShape prefill_step(std::int64_t tokens, std::int64_t cached);
+StepShape prefill_step(std::int64_t tokens, std::int64_t cached, std::int64_t sequences = 1);
 
 }  // namespace kvsim

@@ -1,25 +1,12 @@
 #include "sim/serving/steady.hpp"
 
-#include <vector>
-
 #include "sim/base/check.hpp"
 #include "sim/policies/form.hpp"
+#include "sim/serving/length_times.hpp"
 #include "sim/serving/step_totals.hpp"
 
 namespace kvsim {
 namespace {
-
-// Lets rows join over the m - 1 steps before step 0, so that each has its records when that begins.
-void fill_buffers(FlushPolicy& flush, std::int64_t batch, std::int64_t length) {
-    std::vector<std::int64_t> rows_with(static_cast<std::size_t>(length), 0);
-    for (std::int64_t i = 0; i < batch; ++i) ++rows_with[static_cast<std::size_t>(i * length / batch)];
-    for (std::int64_t fill = length - 1; fill >= 0; --fill) {
-        for (std::int64_t i = 0; i < rows_with[static_cast<std::size_t>(fill)]; ++i) flush.join(-fill);
-        if (fill == 0) continue;
-        StepShape before;
-        flush.step(-fill, {}, before);
-    }
-}
 
 Summary constant_samples(double value, std::int64_t count) {
     return {count, value, value, value, value};
@@ -32,15 +19,16 @@ RunResult serve_steady(const SteadyWorkload& workload, const LinearServing& line
     const std::int64_t batch = workload.batch;
     KVSIM_CHECK(batch >= 1 && workload.context >= 0 && workload.steps >= 1, "batch {}, context {}, {} steps",
                 batch, workload.context, workload.steps);
-    const DecodeForm form = make_decode_form(linear);
-    if (form.flush) fill_buffers(*form.flush, batch, linear.buffer_length);
+    const PricedLengths times(pricer);
+    const DecodeForm form = make_decode_form(linear, &times);
+    if (form.flush) fill_buffers(*form.flush, linear, batch);
 
-    StepShape shape;
-    shape.decode = {batch, batch * workload.context, workload.context};
-    shape.logit_rows = batch;
     StepTotals totals;
     std::int64_t steps = 0;
     for (; steps < workload.steps; ++steps) {
+        StepShape shape;
+        shape.decode = {batch, batch * workload.context, workload.context};
+        shape.logit_rows = batch;
         if (form.flush) {
             form.flush->step(steps, {}, shape);
         } else {

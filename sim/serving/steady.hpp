@@ -10,9 +10,10 @@
 
 namespace kvsim {
 
-// Every row decodes `steps` tokens at the same context. Row i of B starts with floor(i m / B) records in its
-// buffer, so that phases are spread over the cycle of m tokens; results are free of a bias of the phase when
-// `steps` is a multiple of m. Nothing arrives or completes: the rows count as unfinished, TTFT, E2E and queue
+// Every row decodes `steps` tokens at the same context. Rows have been served for long, after joining one by
+// one over a cycle of m tokens (fill_buffers): under fixed_length row i of B starts with floor(i m / B)
+// records, and an aligned cycle begins. Results are free of a bias of the phase when `steps` is a multiple of
+// m. Nothing arrives or completes: the rows count as unfinished, TTFT, E2E and queue
 // time have no samples, an ITL is a step's time, and a row's TPOT is their mean.
 // A step that would end after the horizon does not count.
 RunResult serve_steady(const SteadyWorkload& workload, const LinearServing& linear, const StepPricer& pricer,

@@ -1,4 +1,9 @@
 // The steady decode against the closed forms of a cycle.
+#include <string>
+#include <utility>
+
+#include "sim/policies/flush.hpp"
+#include "sim/serving/length_times.hpp"
 #include "sim/serving/steady.hpp"
 #include "tests/sim/serving/fake_pricer.hpp"
 #include "tests/support/catch.hpp"
@@ -95,6 +100,80 @@ TEST_CASE("phases are spread over the cycle: flushes of a step differ by at most
         std::int64_t records = 0;
         for (std::int64_t i = 0; i < batch; ++i) records += 16 * i / batch;
         CHECK(pricer.shapes().front()[Form::kBuffered].buffered_tokens == records);
+    }
+}
+
+LinearServing with_policy(std::string policy, int m, int ring = 0) {
+    LinearServing serving = linear(Form::kBuffered, m);
+    serving.flush.policy = std::move(policy);
+    serving.ring = ring;
+    return serving;
+}
+
+TEST_CASE("aligned flushes make one slow step per cycle, staggered ones equal steps of the same mean") {
+    // Step t of an aligned cycle: 32 us + 32 t records x 10 ns, and in the last 32 flushes x 5 us. The median
+    // lies between t = 3 and t = 4. Staggered: 53.12 us as above, which is the mean of both.
+    const SteadyWorkload workload{32, 1024, 24};
+    const RunResult aligned = serve_steady(workload, with_policy("aligned", 8), affine());
+    CHECK(*aligned.itl_ms.p50 == Approx(0.03312).epsilon(0.01));
+    CHECK(*aligned.itl_ms.p99 == Approx(0.19424).epsilon(0.01));
+    CHECK(*aligned.itl_ms.mean == Approx(0.05312));
+    CHECK(aligned.flushes == 24 * 4);
+    const RunResult staggered = serve_steady(workload, with_policy("staggered", 8), affine());
+    CHECK(*staggered.itl_ms.p50 == Approx(0.05312).epsilon(0.01));
+    CHECK(*staggered.itl_ms.p99 == Approx(0.05312).epsilon(0.01));
+    CHECK(*staggered.itl_ms.mean == Approx(0.05312));
+}
+
+TEST_CASE("whatever the policy, a cycle flushes every row once") {
+    for (const FlushPolicyEntry& policy : flush_policies()) {
+        for (const std::int64_t batch : {1, 6, 33}) {
+            INFO(policy.name << ", batch " << batch);
+            const FakePricer pricer = affine();
+            const RunResult r =
+                serve_steady({batch, 64, 24}, with_policy(std::string(policy.name), 8, 16), pricer);
+            CHECK(r.flushes == 3 * batch);
+            CHECK(r.linear_tokens == 24 * batch);
+            std::int64_t folded = 0;
+            for (const StepShape& shape : pricer.shapes()) folded += shape[Form::kBuffered].flushed_tokens;
+            CHECK(folded == 24 * batch);
+        }
+    }
+}
+
+TEST_CASE("a deferred policy that may flush too few keeps every ring full") {
+    // 32 rows, one flush per step: each would come every 32 steps, but rings of 12 flush every 12th.
+    LinearServing serving = with_policy("deferred", 8, 12);
+    serving.flush.most_per_step = 1;
+    const RunResult r = serve_steady({32, 64, 120}, serving, affine());
+    CHECK(r.flushes >= 120 * 32 / 12);
+    CHECK(r.flushes <= 120 * 32 / 12 + 32);
+}
+
+TEST_CASE("the form that is faster for the batch is served") {
+    // Buffered: 10 us and 1 us per row; recurrent: 2 us per row.
+    const FakePricer pricer([](const StepShape& shape) {
+        const LinearWork& buffered = shape[Form::kBuffered];
+        return Time((buffered.sequences > 0 ? 10'000'000 : 0) + 1'000'000 * buffered.sequences +
+                    2'000'000 * shape[Form::kRecurrent].sequences);
+    });
+    LinearServing serving = linear(Form::kBuffered, 8);
+    serving.choose_form = true;
+    CHECK(*serve_steady({5, 64, 8}, serving, pricer).tpot_ms.mean == Approx(0.010));
+    CHECK(*serve_steady({20, 64, 8}, serving, pricer).tpot_ms.mean == Approx(0.030));
+}
+
+TEST_CASE("a predicted step is the mean of the steady cycle") {
+    const FakePricer pricer = affine();
+    const PricedLengths times(pricer);
+    // 12 rows, m = 8: 12 us + 42 records x 10 ns + 1.5 flushes x 5 us = 19.92 us
+    CHECK(times.step_time(8, 12) == time_from_us(19.92));
+    CHECK(times.step_time(8, 12) == time_from_us(19.92));
+    CHECK(pricer.shapes().size() == 2);  // one and two flushes; asked for once
+    // Half a record is rounded off where rows (m - 1) is odd.
+    for (const std::int64_t batch : {1, 7, 12, 100}) {
+        const RunResult r = serve_steady({batch, 0, 32}, with_policy("staggered", 8), affine());
+        CHECK(*r.tpot_ms.mean == Approx(to_ms(times.step_time(8, batch))).epsilon(5e-3));
     }
 }
 
