@@ -10,6 +10,10 @@ struct AttentionShape {  // heads of one rank
     int q_heads = 0;
     int kv_heads = 0;
     int head_dim = 0;
+
+    friend constexpr bool operator==(const AttentionShape& a, const AttentionShape& b) {
+        return a.q_heads == b.q_heads && a.kv_heads == b.kv_heads && a.head_dim == b.head_dim;
+    }
 };
 
 struct AttentionTraffic {

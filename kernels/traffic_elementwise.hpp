@@ -72,4 +72,15 @@ constexpr std::int64_t argmax_bytes(std::int64_t vocab) {
     return 4 * vocab;
 }
 
+// ---- verification, per verified token ----
+
+// int64 ids of the draft and of the target's choice (`verify_tree_greedy`).
+constexpr std::int64_t accept_bytes() {
+    return 16;
+}
+// Probabilities of the drafts cleared (fp32), then read beside the target's (`tree_speculative_sampling`).
+constexpr std::int64_t sampled_accept_bytes(std::int64_t vocab) {
+    return 12 * vocab;
+}
+
 }  // namespace kvsim

@@ -1,10 +1,16 @@
-// The step cost as a scheduler asks for it: many steps that differ in contexts and fills alone.
+// The step cost as a scheduler asks for it: many steps, no graph.
 //
-// Steps with the same tokens, rows and logit rows share a plan: constants of everything that does not depend
-// on contexts, fills and flushes, one sum per path through each layer's graph. What is left are the decode
-// kernels of linear attention (their law) and decode attention, which is affine in the context between
-// breakpoints. All sums are integers (picoseconds, bytes), so the result equals the walk of the graph,
-// StepCost::price, exactly. Steps with prefill differ from one another in every term, and are walked.
+// A step is the sum of
+//   operators that its number of tokens determines, or its rows of logits: kept by that number (SumTable)
+//   operators of prompts, of verification and of copies of states: priced by their laws, step by step
+//   decode kernels of linear attention, whose law knows records and flushes; and decode attention, affine in
+//   the context between breakpoints.
+// Steps without prompts that have the same rows and tokens share a plan, in which only the last line is left
+// to price. All sums are integers (picoseconds, bytes) of the same prices as those of the graph, so the
+// result equals its walk, StepCost::price, exactly.
+//
+// Nothing is allocated, looked up by name or walked once tables and plans exist. Memory: kPlans plans of
+// about 2 KiB, and at most six SumTables.
 #pragma once
 
 #include <memory>
@@ -13,7 +19,7 @@
 
 namespace kvsim {
 
-// Plans are made as steps come, so one thread at a time may use it; `cost` must outlive it.
+// Tables fill as steps come, so one thread at a time may use it; `cost` must outlive it.
 class CompiledStepCost {
   public:
     explicit CompiledStepCost(const StepCost& cost);

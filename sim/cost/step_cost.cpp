@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/base/check.hpp"
+#include "sim/base/error.hpp"
 #include "sim/cost/graph/layer_graph.hpp"
 
 namespace kvsim {
@@ -48,6 +49,27 @@ void CostSums::write(StepPrice& price) const {
     price.uncertainty = time_from_us(std::sqrt(squares));
 }
 
+namespace {
+
+// Drafts come from an MTP module of attention layers.
+void check_drafts(const StepCostParts& parts) {
+    if (parts.drafts == 0) return;
+    const ModelSpec& model = parts.model;
+    Mistake mistake;
+    mistake.place.file = "model " + model.name;
+    mistake.path = "drafts";
+    mistake.message = fmt::format(
+        "expected a model with a multi-token prediction module for {} drafts, got one without", parts.drafts);
+    if (model.mtp_pattern.empty()) throw ConfigError(mistake);
+    for (const char letter : model.mtp_pattern) {
+        mistake.message =
+            fmt::format("linear attention in the multi-token prediction module (layer {})", letter);
+        if (model.kind(letter).linear) throw ConfigError(mistake);
+    }
+}
+
+}  // namespace
+
 struct StepCost::Impl {
     StepContext context;
     OperatorPricer pricer;
@@ -56,17 +78,35 @@ struct StepCost::Impl {
         : context(parts.model, parts.parallelism, parts.engine, parts.state),
           pricer(std::move(parts.operators), std::move(parts.linear), context.engine) {}
 
-    PricedList priced(std::string name, std::int64_t count, OperatorList operators) const {
-        PricedList list{std::move(name), count, std::move(operators), {}};
-        for (const Operator& op : list.operators) list.prices.push_back(pricer.price(op));
-        return list;
+    void add_priced(std::vector<NamedList> lists, std::vector<PricedList>& priced) const {
+        for (NamedList& list : lists) {
+            PricedList& last = priced.emplace_back(PricedList{std::move(list), {}});
+            for (const Operator& op : last.operators) last.prices.push_back(pricer.price(op));
+        }
+    }
+
+    CostSums sums(const std::vector<PricedList>& lists) const {
+        CostSums sums;
+        sums.add(pricer.host_gap());
+        for (const PricedList& list : lists) {
+            for (const std::size_t i : critical_path(list.operators, durations(list)).operators)
+                sums.add(list.prices[i], list.count);
+        }
+        return sums;
     }
 };
 
-StepCost::StepCost(StepCostParts parts) : impl_(std::make_unique<Impl>(std::move(parts))) {}
+StepCost::StepCost(StepCostParts parts) {
+    check_drafts(parts);
+    impl_ = std::make_unique<Impl>(std::move(parts));
+}
 StepCost::~StepCost() = default;
 StepCost::StepCost(StepCost&&) noexcept = default;
 StepCost& StepCost::operator=(StepCost&&) noexcept = default;
+
+const StepContext& StepCost::context() const {
+    return impl_->context;
+}
 
 const OperatorPricer& StepCost::pricer() const {
     return impl_->pricer;
@@ -75,44 +115,50 @@ const OperatorPricer& StepCost::pricer() const {
 std::vector<PricedList> StepCost::priced_lists(const StepShape& shape) const {
     KVSIM_CHECK(shape.tokens() > 0, "a step without tokens");
     const StepContext& context = impl_->context;
+    KVSIM_CHECK(shape.drafts == 0 || !context.model.mtp_pattern.empty(), "{} drafts of a model without any",
+                shape.drafts);
     std::vector<PricedList> lists;
-    lists.push_back(impl_->priced("start", 1, start_operators(context, shape)));
-    for (const LayerKind& kind : context.model.kinds) {
-        const std::int64_t count = context.model.count(kind);
-        if (count == 0) continue;  // of the MTP module alone
-        lists.push_back(impl_->priced(fmt::format("layer {}", kind.letter), count,
-                                      layer_operators(context, kind, shape)));
-    }
-    lists.push_back(impl_->priced("end", 1, end_operators(context, shape)));
+    impl_->add_priced(forward_operators(context, shape), lists);
+    if (shape.drafts == 0) return lists;
+    const DraftPasses passes = draft_passes(context, shape);
+    impl_->add_priced(draft_operators(context, passes.first, 1), lists);
+    if (passes.later_count > 0)
+        impl_->add_priced(draft_operators(context, passes.later, passes.later_count), lists);
     return lists;
 }
 
 StepPrice StepCost::price(const StepShape& shape) const {
+    const std::vector<PricedList> lists = priced_lists(shape);
     StepPrice price;
-    CostSums sums;
-    sums.add(impl_->pricer.host_gap());
-    for (const PricedList& list : priced_lists(shape)) {
-        for (const std::size_t i : critical_path(list.operators, durations(list)).operators)
-            sums.add(list.prices[i], list.count);
+    impl_->sums(lists).write(price);
+    for (const PricedList& list : lists) {
         for (const Operator& op : list.operators) {
             for (std::size_t i = 0; i < op.bytes.size(); ++i) price.bytes[i] += op.bytes[i] * list.count;
         }
     }
-    sums.write(price);
+    StepShape unflushed = shape;
+    std::int64_t flushes = 0;
+    for (LinearWork& work : unflushed.linear) {
+        flushes += work.flushes;
+        work.flushes = 0;
+        work.flushed_tokens = 0;
+    }
+    if (flushes > 0) price.flush_time = price.time - impl_->sums(priced_lists(unflushed)).time;
     return price;
 }
 
 std::vector<OperatorCost> StepCost::explain(const StepShape& shape) const {
     std::vector<OperatorCost> rows;
-    const auto row_of = [&](const Operator& op, const OperatorPrice& price, bool critical) -> OperatorCost& {
+    const auto row_of = [&](const std::string& name, const OperatorPrice& price,
+                            bool critical) -> OperatorCost& {
         // Kinds of layers share parts; what is alike is one line.
         const auto same = std::find_if(rows.begin(), rows.end(), [&](const OperatorCost& r) {
-            return r.name == op.name && r.critical == critical && r.source == price.source &&
+            return r.name == name && r.critical == critical && r.source == price.source &&
                    r.bound == price.bound && price.time * r.count == r.time;
         });
         if (same != rows.end()) return *same;
         OperatorCost row;
-        row.name = op.name;
+        row.name = name;
         row.bound = price.bound;
         row.source = price.source;
         row.family = price.family;
@@ -125,7 +171,8 @@ std::vector<OperatorCost> StepCost::explain(const StepShape& shape) const {
         for (std::size_t i = 0; i < list.operators.size(); ++i) {
             const Operator& op = list.operators[i];
             const bool critical = std::find(path.begin(), path.end(), i) != path.end();
-            OperatorCost& row = row_of(op, list.prices[i], critical);
+            const std::string name = (list.draft ? "draft." : "") + std::string(op.name);
+            OperatorCost& row = row_of(name, list.prices[i], critical);
             row.count += list.count;
             row.launches += op.launches * list.count;
             for (std::size_t o = 0; o < op.bytes.size(); ++o) row.bytes[o] += op.bytes[o] * list.count;

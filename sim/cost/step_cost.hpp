@@ -27,6 +27,7 @@ struct StepCostParts {
     StateFormat state = StateFormat::kFp32;
     FittedOperators operators;
     LinearKernelFits linear;
+    int drafts = 0;  // most that a step proposes
 };
 
 // One line of `kvsim explain`: an operator, alike in `count` layers. launches, bytes, flops and time are
@@ -47,17 +48,14 @@ struct OperatorCost {
 };
 
 // A list of operators with its prices, alike in `count` layers.
-struct PricedList {
-    std::string name;
-    std::int64_t count = 1;
-    OperatorList operators;
+struct PricedList : NamedList {
     std::vector<OperatorPrice> prices;
 };
 
 class StepCost {
   public:
-    // Throws ConfigError when the model cannot be cut over the ranks, or a fit claims more than the device
-    // can do.
+    // Throws ConfigError when the model cannot be cut over the ranks, has no MTP module for the drafts, or a
+    // fit claims more than the device can do.
     explicit StepCost(StepCostParts parts);
     ~StepCost();
     StepCost(StepCost&&) noexcept;
@@ -73,6 +71,7 @@ class StepCost {
     std::string graphviz(const StepShape& shape) const;
 
     std::vector<PricedList> priced_lists(const StepShape& shape) const;
+    const StepContext& context() const;
     const OperatorPricer& pricer() const;
 
   private:

@@ -28,27 +28,31 @@ Operator& own(Operator& op, const AttentionTraffic& t) {
 
 // Store of the new K and V, and attention: two launches. The T queries of a verifying sequence share its keys
 // as heads of a group do.
-void decode(ListBuilder& list, AttentionShape shape, const StepShape& step) {
+void append_decode(AttentionShape shape, const StepShape& step, OperatorList& list) {
     const std::int64_t rows = step.decode.sequences;
     if (rows == 0) return;
     const std::int64_t t = tokens_per_row(step);
     const AttentionTraffic store = kv_store_traffic(shape, rows * t);
     shape.q_heads *= static_cast<int>(t);
-    const AttentionDecodeWork work{shape, rows, step.decode.context_sum + rows * t,
-                                   step.decode.context_max + t, kColdL2};
-    Operator& op = list.add(ListBuilder::make("attention.decode", work, 2));
-    own(own(op, store), attention_decode_traffic(shape, rows, step.decode.context_sum + rows * (t - 1)));
+    list.push_back(make_operator("attention.decode", AttentionDecodeWork{shape, rows, 0, 0, kColdL2}, 2));
+    own(list.back(), store).own(Owner::kActivations, attention_decode_traffic(shape, rows, 0).activations);
+    set_contexts(list.back(), step.decode, t);
 }
 
-void prefill(ListBuilder& list, const AttentionShape& computed, const AttentionShape& stored,
-             const PrefillShape& p) {
-    if (p.new_tokens == 0) return;
-    const AttentionPrefillWork work{computed, p.sequences, p.new_tokens, p.cached_tokens, p.query_key_pairs};
-    Operator& op = list.add(ListBuilder::make("attention.prefill", work, 2));
+void append_prefill(const AttentionPart& part, const PrefillShape& p, OperatorList& list) {
+    const AttentionPrefillWork work{part.prefill, p.sequences, p.new_tokens, p.cached_tokens,
+                                    p.query_key_pairs};
+    list.push_back(make_operator("attention.prefill", work, 2));
     AttentionTraffic t =
-        attention_prefill_traffic(computed, p.new_tokens, p.cached_tokens, p.query_key_pairs);
-    t.kv_read = (p.new_tokens + p.cached_tokens) * kv_token_bytes(stored);
-    own(own(op, kv_store_traffic(stored, p.new_tokens)), t);
+        attention_prefill_traffic(part.prefill, p.new_tokens, p.cached_tokens, p.query_key_pairs);
+    t.kv_read = (p.new_tokens + p.cached_tokens) * kv_token_bytes(part.decode);
+    own(own(list.back(), kv_store_traffic(part.decode, p.new_tokens)), t);
+}
+
+void add_kernels(ListBuilder& list, const AttentionPart& part, const StepShape& step) {
+    OperatorList kernels;
+    append_attention(part, step, kernels);
+    list.add_all(std::move(kernels), Driver::kAttention);
 }
 
 // Norms of q and k and RoPE in kernels of their own: copies of q and gate, two norms, RoPE.
@@ -79,8 +83,7 @@ void add(ListBuilder& list, const StepContext& context, const GqaMixer& mixer, c
     } else if (mixer.rope) {
         list.element_wise("attention.rope", tokens, rope_bytes(shape));
     }
-    decode(list, shape, step);
-    prefill(list, shape, shape, step.prefill);
+    add_kernels(list, attention_part(mixer, w), step);
     if (mixer.output_gate && !context.engine.has(Fusion::kAttentionGate))
         list.element_wise("attention.sigmoid", tokens, map_bytes(queries));
     if (mixer.output_gate) list.element_wise("attention.gate", tokens, attention_gate_bytes(shape));
@@ -105,33 +108,60 @@ void add(ListBuilder& list, const StepContext& context, const MlaMixer& mixer, c
     if (mixer.rope)
         list.element_wise("attention.rope", tokens, map_bytes((mixer.q_heads + 1LL) * mixer.rope_dim));
 
-    const WeightMatrix& kv_b = w.take("kv_b_proj");
-    const std::int64_t bytes = w.bytes(kv_b);
-    const std::int64_t up = bytes * mixer.nope_dim / (mixer.nope_dim + mixer.v_dim);  // of the keys
-    // One latent per token for all heads: read once, 2 (latent + rope) bytes, as K and V of half that width
-    // would be.
-    const AttentionShape latent{mixer.q_heads, 1, (mixer.kv_latent + mixer.rope_dim) / 2};
-    const std::int64_t heads = mixer.q_heads;
-    const std::int64_t rows = tokens - step.prefill.new_tokens;
-    if (rows > 0) {
-        list.product("attention.absorb_k", rows, heads * mixer.kv_latent, mixer.nope_dim, up, w.format(kv_b));
-        decode(list, latent, step);
-        list.product("attention.absorb_v", rows, heads * mixer.v_dim, mixer.kv_latent, bytes - up,
-                     w.format(kv_b));
-    }
-    if (step.prefill.new_tokens > 0) {
-        list.product("attention.kv_b_proj", step.prefill.new_tokens + step.prefill.cached_tokens, kv_b.rows,
-                     kv_b.cols, bytes, w.format(kv_b));
-        // Products with keys of nope + rope and values of v: as heads of the mean width.
-        const AttentionShape expanded{mixer.q_heads, mixer.q_heads,
-                                      (mixer.nope_dim + mixer.rope_dim + mixer.v_dim) / 2};
-        prefill(list, expanded, latent, step.prefill);
-    }
+    add_kernels(list, attention_part(mixer, w), step);
     list.gemm("attention.o_proj", tokens, w.take("o_proj"), w);
     w.finish();
 }
 
 }  // namespace
+
+AttentionPart attention_part(const GqaMixer& mixer, PartWeights&) {
+    const AttentionShape shape{mixer.q_heads, mixer.kv_heads, mixer.head_dim};
+    return {shape, shape, {}};
+}
+
+AttentionPart attention_part(const MlaMixer& mixer, PartWeights& weights) {
+    const Product kv_b = weights.product(weights.take("kv_b_proj"));
+    const std::int64_t keys = kv_b.weight_bytes * mixer.nope_dim / (mixer.nope_dim + mixer.v_dim);
+    const std::int64_t heads = mixer.q_heads;
+    AttentionPart part;
+    part.latent = {{heads * mixer.kv_latent, mixer.nope_dim, keys, kv_b.format},
+                   {heads * mixer.v_dim, mixer.kv_latent, kv_b.weight_bytes - keys, kv_b.format},
+                   kv_b};
+    // One latent per token for all heads: read once, 2 (latent + rope) bytes, as K and V of half that width
+    // would be.
+    part.decode = {mixer.q_heads, 1, (mixer.kv_latent + mixer.rope_dim) / 2};
+    // Products with keys of nope + rope and values of v: as heads of the mean width.
+    part.prefill = {mixer.q_heads, mixer.q_heads, (mixer.nope_dim + mixer.rope_dim + mixer.v_dim) / 2};
+    return part;
+}
+
+void set_contexts(Operator& op, const DecodeAttentionShape& contexts, std::int64_t tokens_per_row) {
+    auto& work = std::get<AttentionDecodeWork>(op.pricing);
+    work.context_sum = contexts.context_sum + contexts.sequences * tokens_per_row;
+    work.context_max = contexts.context_max + tokens_per_row;
+    const AttentionTraffic t =
+        attention_decode_traffic(work.shape, work.sequences, work.context_sum - work.sequences);
+    op.flops = t.flops;
+    op.bytes[static_cast<std::size_t>(Owner::kKvRead)] = Bytes(t.kv_read);
+}
+
+void append_attention(const AttentionPart& part, const StepShape& step, OperatorList& list) {
+    const PrefillShape& p = step.prefill;
+    const std::int64_t rows = step.tokens() - p.new_tokens;
+    const auto& latent = part.latent;
+    if (rows > 0) {
+        if (latent) list.push_back(product_operator("attention.absorb_k", rows, latent->absorb_k));
+        append_decode(part.decode, step, list);
+        if (latent) list.push_back(product_operator("attention.absorb_v", rows, latent->absorb_v));
+    }
+    if (p.new_tokens > 0) {
+        if (latent)
+            list.push_back(
+                product_operator("attention.kv_b_proj", p.new_tokens + p.cached_tokens, latent->expand));
+        append_prefill(part, p, list);
+    }
+}
 
 void add_attention(ListBuilder& list, const StepContext& context, const Attention& mixer,
                    const StepShape& step) {

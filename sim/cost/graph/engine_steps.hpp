@@ -22,12 +22,13 @@ enum class Fusion : std::uint8_t {
     kMergedProjection,  // both projections of a linear layer
     kProjectionViews,   // no copy of q, k, v, z: the next kernels take strides
     kSplitConv,         // that copy inside the convolution of the decode step
-    kStateIndex         // verification: an accepted state is chosen by its block index, not copied
+    kStateIndex,        // verification: an accepted state is chosen by its block index, not copied
+    kDraftRows          // drafting: logits of one row per sequence, where others make those of every token
 };
-inline constexpr int kFusionCount = 8;
+inline constexpr int kFusionCount = 9;
 inline constexpr std::array<std::string_view, kFusionCount> kFusionNames{
-    "qk_norm_rope",      "attention_gate",   "shared_gate", "all_reduce_norm",
-    "merged_projection", "projection_views", "split_conv",  "state_index"};
+    "qk_norm_rope",     "attention_gate", "shared_gate", "all_reduce_norm", "merged_projection",
+    "projection_views", "split_conv",     "state_index", "draft_rows"};
 
 // Operators that run beside others on a second stream.
 enum class Overlap : std::uint8_t {

@@ -98,38 +98,23 @@ class MoeLayer {
     void exchange(std::string_view name, std::int64_t row_bytes) {
         const int ranks = ffn_.expert_ranks;
         const ExchangeTraffic t = exchange_traffic({row_bytes, ffn_.experts, ffn_.top_k, ranks}, tokens_);
-        list_.add(ListBuilder::make(name, AllToAll{Bytes(t.sent), ranks})).own(Owner::kActivations, t.dram);
+        list_.add(make_operator(name, AllToAll{Bytes(t.sent), ranks})).own(Owner::kActivations, t.dram);
     }
 
     // Sort, two grouped products with the activation between, sum: one operator, as tables time it.
     void experts(const MoeShape& shape) {
         const WeightMatrix& up = weights_.take("experts_up");
         const WeightMatrix& down = weights_.take("experts_down");
-        const double held = static_cast<double>(ffn_.experts_held()) / ffn_.experts;
-        const double distinct = expected_distinct_experts(shape, all_tokens_) * held;
-        // With expert parallelism a rank gets its share of the rows.
-        const std::int64_t tokens = (all_tokens_ + ffn_.expert_ranks - 1) / ffn_.expert_ranks;
-        const std::int64_t rows = tokens * ffn_.top_k;
-
-        MoeWork work;
+        ExpertsWork work;
         work.shape = shape;
-        work.tokens = all_tokens_;
-        work.distinct_experts = distinct;
-        work.rows = static_cast<double>(all_tokens_) * ffn_.top_k / ffn_.expert_ranks;
         work.gated = ffn_.activation == Activation::kSwiglu;
         work.format = matrix_format(weights_.format(up));
-        Operator& op = list_.add(ListBuilder::make("moe.experts", work, expert_launches()));
-
-        const GemmTraffic down_traffic = moe_down_traffic(shape, tokens, distinct);
-        // Without a gate the first product is the second one turned round: rows are expanded before it.
-        const GemmTraffic up_traffic =
-            work.gated ? moe_gate_up_traffic(shape, tokens, distinct) : down_traffic;
-        const double expert_bytes = static_cast<double>(weights_.bytes(up) + weights_.bytes(down));
-        op.flops = up_traffic.flops + down_traffic.flops;
-        op.own(Owner::kWeights, std::llround(distinct * expert_bytes))
-            .own(Owner::kActivations, up_traffic.activations + down_traffic.activations +
-                                          rows * activation_bytes(ffn_.activation, ffn_.expert_width) +
-                                          tokens * (moe_align_bytes(shape) + moe_sum_bytes(shape)));
+        work.expert_bytes = weights_.bytes(up) + weights_.bytes(down);
+        work.held_share = static_cast<double>(ffn_.experts_held()) / ffn_.experts;
+        work.expert_ranks = ffn_.expert_ranks;
+        Operator op = make_operator("moe.experts", work, expert_launches());
+        set_tokens(op, std::get<ExpertsWork>(op.pricing), all_tokens_);
+        list_.add(std::move(op));
     }
 
     std::int64_t expert_launches() const {
@@ -170,6 +155,25 @@ void add(ListBuilder& list, const StepContext& context, const MoeFfn& ffn, const
 }
 
 }  // namespace
+
+void set_tokens(Operator& op, ExpertsWork& work, std::int64_t tokens) {
+    work.tokens = tokens;
+    work.distinct_experts = expected_distinct_experts(work.shape, tokens) * work.held_share;
+    work.rows = static_cast<double>(tokens) * work.shape.top_k / work.expert_ranks;
+    // With expert parallelism a rank gets its share of the rows.
+    const std::int64_t own = (tokens + work.expert_ranks - 1) / work.expert_ranks;
+    const std::int64_t rows = own * work.shape.top_k;
+    const GemmTraffic down = moe_down_traffic(work.shape, own, work.distinct_experts);
+    // Without a gate the first product is the second one turned round: rows are expanded before it.
+    const GemmTraffic up = work.gated ? moe_gate_up_traffic(work.shape, own, work.distinct_experts) : down;
+    const std::int64_t width = work.shape.intermediate;
+    op.flops = up.flops + down.flops;
+    op.bytes = {};
+    op.own(Owner::kWeights, std::llround(work.distinct_experts * static_cast<double>(work.expert_bytes)))
+        .own(Owner::kActivations, up.activations + down.activations +
+                                      rows * (work.gated ? silu_mul_bytes(width) : relu2_bytes(width)) +
+                                      own * (moe_align_bytes(work.shape) + moe_sum_bytes(work.shape)));
+}
 
 void add_ffn(ListBuilder& list, const StepContext& context, const Ffn& ffn, const StepShape& step,
              std::int64_t tokens) {

@@ -26,6 +26,78 @@ struct DecodeRows {
     }
 };
 
+Operator conv_operator(const LinearPart& part, std::string_view name, Pricing pricing, const ConvTraffic& t) {
+    Operator op = make_operator(name, std::move(pricing));
+    op.flops = t.flops;
+    op.own(Owner::kWeights, part.conv_weights)
+        .own(Owner::kConvRead, t.window_read)
+        .own(Owner::kConvWrite, t.window_write)
+        .own(Owner::kActivations, t.activations);
+    return op;
+}
+
+void append_conv_update(const LinearPart& part, const DecodeRows& rows, OperatorList& list) {
+    const LinearShape& shape = part.shape;
+    ConvTraffic t = conv_traffic(shape, part.conv_kernel, rows.sequences, rows.tokens);
+    if (part.keeps_windows && rows.tokens > rows.sequences)
+        t.window_write = t.window_read / rows.sequences * rows.tokens;
+    // The law knows one token per sequence, so many bytes per channel; of several, as many sequences as move
+    // the same bytes.
+    const std::int64_t one = conv_traffic(shape, part.conv_kernel, 1, 1).total() -
+                             conv_traffic(shape, part.conv_kernel, 0, 0).total();
+    const std::int64_t all = t.window_read + t.window_write + t.activations;
+    const std::int64_t like = (all + one - 1) / one;
+    list.push_back(conv_operator(
+        part, "linear.conv", ConvUpdate{{conv_channels(shape), part.conv_kernel, like, like, kColdL2}}, t));
+}
+
+void append_decode(const LinearPart& part, const StepShape& step, OperatorList& list) {
+    const DecodeRows rows(step);
+    if (rows.sequences == 0) return;
+    if (part.conv_kernel > 0) append_conv_update(part, rows, list);
+    if (part.shape.family == Family::kGdn && rows.tokens > rows.sequences)
+        list.push_back(
+            element_wise_operator("linear.verify_split", rows.tokens * 4 * conv_channels(part.shape)));
+    for (std::size_t i = 0; i < step.linear.size(); ++i) {
+        if (step.linear[i].sequences == 0) continue;
+        list.push_back(make_operator(kDecodeNames[i], LinearDecode{part.shape, static_cast<Form>(i), {}}));
+        set_work(list.back(), part, step.linear[i]);
+    }
+}
+
+void append_chunk_prefill(const LinearPart& part, const PrefillShape& p, OperatorList& list) {
+    // FlashInfer's kernel on Hopper: l2norm of q and of k, exp(g), gather of states, two index kernels, the
+    // kernel, states back.
+    constexpr std::int64_t kLaunches = 8;
+    list.push_back(element_wise_operator("linear.split_gates_prefill",
+                                         p.new_tokens * prefill_split_gates_bytes(part.shape)));
+    list.back().own(Owner::kWeights, part.gate_weights).launches = 2;
+    const ChunkPrefillTraffic t = chunk_prefill_traffic(part.shape, p.sequences, p.new_tokens);
+    const std::int64_t longest = (p.new_tokens + p.sequences - 1) / p.sequences;
+    list.push_back(make_operator("linear.chunk_prefill",
+                                 LinearPrefillWork{part.shape, p.sequences, p.new_tokens, longest},
+                                 kLaunches));
+    list.back().flops = t.flops;
+    list.back()
+        .own(Owner::kStateRead, t.state_read)
+        .own(Owner::kStateWrite, t.state_write)
+        .own(Owner::kActivations, t.activations);
+}
+
+void append_ssd_prefill(const LinearPart& part, const PrefillShape& p, OperatorList& list) {
+    // State gather, cumulative sums, chunk states, their passing on, C B^T, scan, states of varied lengths,
+    // scatter.
+    constexpr std::int64_t kLaunches = 8;
+    const SsdPrefillTraffic t = ssd_prefill_traffic(part.shape, p.sequences, p.new_tokens);
+    list.push_back(make_operator("linear.chunk_prefill", Roofline{}, kLaunches));
+    list.back().flops = t.flops;
+    list.back()
+        .own(Owner::kWeights, part.gate_weights)
+        .own(Owner::kStateRead, t.state_read)
+        .own(Owner::kStateWrite, t.state_write)
+        .own(Owner::kActivations, t.activations);
+}
+
 class LinearLayer {
   public:
     LinearLayer(ListBuilder& list, const StepContext& context, const LinearMixer& mixer,
@@ -54,11 +126,9 @@ class LinearLayer {
                 list_.element_wise("linear.silu", tokens_, map_bytes(conv_channels(shape_)));
                 break;
         }
-        conv_weights_ = weights_.take_vector("conv") + weights_.take_vector("conv_bias");
-        gate_weights_ =
-            weights_.take_vector("a_log") + weights_.take_vector("dt_bias") + weights_.take_vector("d");
-        decode();
-        if (step_.prefill.new_tokens > 0) prefill();
+        OperatorList kernels;
+        append_linear(linear_part(context_, mixer_, weights_), step_, kernels);
+        list_.add_all(std::move(kernels), Driver::kLinear);
         output();
         weights_.finish();
     }
@@ -69,8 +139,9 @@ class LinearLayer {
         const WeightMatrix& ba = weights_.take("in_proj_ba");
         const EngineSteps& engine = context_.engine;
         if (engine.has(Fusion::kMergedProjection)) {
-            list_.product("linear.in_proj", tokens_, qkvz.rows + ba.rows, qkvz.cols,
-                          weights_.bytes(qkvz) + weights_.bytes(ba), weights_.format(qkvz));
+            list_.product("linear.in_proj", tokens_,
+                          {qkvz.rows + ba.rows, qkvz.cols, weights_.bytes(qkvz) + weights_.bytes(ba),
+                           matrix_format(weights_.format(qkvz))});
         } else {
             // Two streams in a captured graph alone, which prefill is not.
             const bool beside = engine.has(Overlap::kGateProjection) && step_.prefill.new_tokens == 0 &&
@@ -103,102 +174,13 @@ class LinearLayer {
             bytes += weights_.bytes(w);
             if (format == nullptr) format = &weights_.format(w);
         }
-        list_.product("linear.in_proj", tokens_, rows, context_.model.hidden, bytes, *format);
+        list_.product("linear.in_proj", tokens_,
+                      {rows, context_.model.hidden, bytes, matrix_format(*format)});
         const WeightMatrix& f = weights_.take("f_b_proj");
         const WeightMatrix& g = weights_.take("g_b_proj");
-        list_.product("linear.gate_proj", tokens_, f.rows + g.rows, f.cols,
-                      weights_.bytes(f) + weights_.bytes(g), weights_.format(f));
-    }
-
-    Operator conv_operator(std::string_view name, Pricing pricing, std::int64_t sequences,
-                           std::int64_t tokens) const {
-        const ConvTraffic t = conv_traffic(shape_, mixer_.conv_kernel, sequences, tokens);
-        Operator op = ListBuilder::make(name, std::move(pricing));
-        op.flops = t.flops;
-        op.own(Owner::kWeights, conv_weights_)
-            .own(Owner::kConvRead, t.window_read)
-            .own(Owner::kConvWrite, t.window_write)
-            .own(Owner::kActivations, t.activations);
-        return op;
-    }
-
-    void decode() {
-        const DecodeRows rows(step_);
-        if (rows.sequences == 0) return;
-        if (mixer_.conv_kernel > 0) {
-            // The law knows one token per sequence, 4 + 4 (kernel - 1) bytes per channel; of several, as many
-            // sequences as move the same bytes.
-            const std::int64_t one = 4 + 4LL * (mixer_.conv_kernel - 1);
-            const std::int64_t all = rows.sequences * (one - 4) + rows.tokens * 4;
-            const std::int64_t like = (all + one - 1) / one;
-            list_.add(conv_operator(
-                "linear.conv", ConvUpdate{{conv_channels(shape_), mixer_.conv_kernel, like, like, kColdL2}},
-                rows.sequences, rows.tokens));
-        }
-        if (mixer_.family == Family::kGdn && rows.tokens > rows.sequences)
-            list_.element_wise("linear.verify_split", rows.tokens, 4 * conv_channels(shape_));
-        for (std::size_t i = 0; i < step_.linear.size(); ++i) {
-            const LinearWork& w = step_.linear[i];
-            if (w.sequences == 0) continue;
-            const auto form = static_cast<Form>(i);
-            const LinearTraffic t = linear_traffic(shape_, form, w);
-            Operator op = ListBuilder::make(kDecodeNames[i], LinearDecode{shape_, form, w});
-            op.flops = t.flops;
-            list_.add(std::move(op))
-                .own(Owner::kWeights, gate_weights_)
-                .own(Owner::kStateRead, t.state_read)
-                .own(Owner::kStateWrite, t.state_write)
-                .own(Owner::kBufferRead, t.buffer_read)
-                .own(Owner::kBufferWrite, t.buffer_write)
-                .own(Owner::kActivations, t.io_read + t.io_write);
-        }
-    }
-
-    void prefill() {
-        const PrefillShape& p = step_.prefill;
-        if (mixer_.conv_kernel > 0) {
-            list_.add(conv_operator(
-                "linear.conv_prefill",
-                ConvPrefill{{conv_channels(shape_), mixer_.conv_kernel, p.sequences, p.new_tokens, kColdL2}},
-                p.sequences, p.new_tokens));
-        }
-        if (mixer_.family == Family::kGdn || mixer_.family == Family::kKda) {
-            chunk_prefill(p);
-        } else {
-            ssd_prefill(p);
-        }
-    }
-
-    void chunk_prefill(const PrefillShape& p) {
-        // FlashInfer's kernel on Hopper: l2norm of q and of k, exp(g), gather of states, two index kernels,
-        // the kernel, states back.
-        constexpr std::int64_t kLaunches = 8;
-        list_.element_wise("linear.split_gates_prefill", p.new_tokens, prefill_split_gates_bytes(shape_))
-            .own(Owner::kWeights, gate_weights_)
-            .launches = 2;
-        const ChunkPrefillTraffic t = chunk_prefill_traffic(shape_, p.sequences, p.new_tokens);
-        const std::int64_t longest = (p.new_tokens + p.sequences - 1) / p.sequences;
-        Operator op = ListBuilder::make(
-            "linear.chunk_prefill", LinearPrefillWork{shape_, p.sequences, p.new_tokens, longest}, kLaunches);
-        op.flops = t.flops;
-        list_.add(std::move(op))
-            .own(Owner::kStateRead, t.state_read)
-            .own(Owner::kStateWrite, t.state_write)
-            .own(Owner::kActivations, t.activations);
-    }
-
-    void ssd_prefill(const PrefillShape& p) {
-        // State gather, cumulative sums, chunk states, their passing on, C B^T, scan, states of varied
-        // lengths, scatter.
-        constexpr std::int64_t kLaunches = 8;
-        const SsdPrefillTraffic t = ssd_prefill_traffic(shape_, p.sequences, p.new_tokens);
-        Operator op = ListBuilder::make("linear.chunk_prefill", Roofline{}, kLaunches);
-        op.flops = t.flops;
-        list_.add(std::move(op))
-            .own(Owner::kWeights, gate_weights_)
-            .own(Owner::kStateRead, t.state_read)
-            .own(Owner::kStateWrite, t.state_write)
-            .own(Owner::kActivations, t.activations);
+        list_.product("linear.gate_proj", tokens_,
+                      {f.rows + g.rows, f.cols, weights_.bytes(f) + weights_.bytes(g),
+                       matrix_format(weights_.format(f))});
     }
 
     void output() {
@@ -219,11 +201,52 @@ class LinearLayer {
     LinearShape shape_;
     PartWeights weights_;
     std::int64_t tokens_;
-    std::int64_t conv_weights_ = 0;
-    std::int64_t gate_weights_ = 0;  // A_log, dt_bias, D, read by whatever computes the gates
 };
 
 }  // namespace
+
+LinearPart linear_part(const StepContext& context, const LinearMixer& mixer, PartWeights& weights) {
+    LinearPart part;
+    part.shape = linear_shape(mixer, context.state);
+    part.conv_kernel = mixer.conv_kernel;
+    part.keeps_windows = !context.engine.has(Fusion::kStateIndex);
+    part.conv_weights = weights.take_vector("conv") + weights.take_vector("conv_bias");
+    part.gate_weights =
+        weights.take_vector("a_log") + weights.take_vector("dt_bias") + weights.take_vector("d");
+    return part;
+}
+
+LinearTraffic set_work(Operator& op, const LinearPart& part, const LinearWork& work) {
+    auto& linear = std::get<LinearDecode>(op.pricing);
+    linear.work = work;
+    const LinearTraffic t = linear_traffic(part.shape, linear.form, work);
+    op.flops = t.flops;
+    op.bytes = {};
+    op.own(Owner::kWeights, part.gate_weights)
+        .own(Owner::kStateRead, t.state_read)
+        .own(Owner::kStateWrite, t.state_write)
+        .own(Owner::kBufferRead, t.buffer_read)
+        .own(Owner::kBufferWrite, t.buffer_write)
+        .own(Owner::kActivations, t.io_read + t.io_write);
+    return t;
+}
+
+void append_linear(const LinearPart& part, const StepShape& step, OperatorList& list) {
+    append_decode(part, step, list);
+    const PrefillShape& p = step.prefill;
+    if (p.new_tokens == 0) return;
+    if (part.conv_kernel > 0) {
+        list.push_back(conv_operator(
+            part, "linear.conv_prefill",
+            ConvPrefill{{conv_channels(part.shape), part.conv_kernel, p.sequences, p.new_tokens, kColdL2}},
+            conv_traffic(part.shape, part.conv_kernel, p.sequences, p.new_tokens)));
+    }
+    if (part.shape.family == Family::kGdn || part.shape.family == Family::kKda) {
+        append_chunk_prefill(part, p, list);
+    } else {
+        append_ssd_prefill(part, p, list);
+    }
+}
 
 void add_linear_mixer(ListBuilder& list, const StepContext& context, const LinearMixer& mixer,
                       const StepShape& step) {

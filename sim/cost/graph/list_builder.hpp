@@ -8,19 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/traffic_gemm.hpp"
 #include "sim/base/check.hpp"
 #include "sim/cost/graph/operator.hpp"
 #include "sim/cost/graph/operators.hpp"
+#include "sim/cost/graph/parts.hpp"
 #include "sim/model/parameters.hpp"
 
 namespace kvsim {
-
-inline MatrixFormat matrix_format(const WeightFormat& f) {
-    if (f.type == WeightType::kFp4) return MatrixFormat::kFp4;
-    if (f.type == WeightType::kFp8) return f.block_rows > 0 ? MatrixFormat::kFp8Block : MatrixFormat::kFp8;
-    return MatrixFormat::kBf16;
-}
 
 // The weights of a part, each to be taken by one operator: none can be forgotten, as finish() checks.
 class PartWeights {
@@ -50,6 +44,9 @@ class PartWeights {
     std::int64_t bytes(const WeightMatrix& m) const {
         return matrix_bytes(m.rows, m.cols, format(m)).value();
     }
+    Product product(const WeightMatrix& m) const {
+        return {m.rows, m.cols, bytes(m), matrix_format(format(m))};
+    }
 
     void finish() const {
         for (std::size_t i = 0; i < taken_.size(); ++i) {
@@ -67,12 +64,22 @@ class ListBuilder {
   public:
     Operator& add(Operator op) {
         op.stream = stream_;
+        op.driver = driver_;
         if (last().has_value()) op.after.push_back(*last());
         if (pending_join_.has_value()) op.after.push_back(*pending_join_);
         pending_join_.reset();
         list_.push_back(std::move(op));
         last() = list_.size() - 1;
         return list_.back();
+    }
+
+    // What drives the operators that follow; tokens at first.
+    void driven_by(Driver driver) { driver_ = driver; }
+    // Operators in a row, all with that driver.
+    void add_all(OperatorList operators, Driver driver) {
+        const Driver before = std::exchange(driver_, driver);
+        for (Operator& op : operators) add(std::move(op));
+        driver_ = before;
     }
 
     // What follows runs on the second stream, once the main one has got here ...
@@ -90,29 +97,14 @@ class ListBuilder {
     }
 
     Operator& element_wise(std::string_view name, std::int64_t rows, std::int64_t row_bytes) {
-        return add(make(name, ElementWise{})).own(Owner::kActivations, rows * row_bytes);
+        return add(element_wise_operator(name, rows * row_bytes));
     }
     // Activations [m, k] times a matrix [n, k].
     Operator& gemm(std::string_view name, std::int64_t m, const WeightMatrix& w, const PartWeights& weights) {
-        return product(name, m, w.rows, w.cols, weights.bytes(w), weights.format(w));
+        return add(product_operator(name, m, weights.product(w)));
     }
-    Operator& product(std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k,
-                      std::int64_t weight_bytes, const WeightFormat& format) {
-        const GemmTraffic t = gemm_traffic(m, n, k);
-        const MatrixFormat f = matrix_format(format);
-        Operator op = make(name, GemmWork{m, n, k, f});
-        if (f != MatrixFormat::kBf16) op.launches = 2;  // the input is quantised by a kernel of its own
-        op.flops = t.flops;
-        op.own(Owner::kWeights, weight_bytes).own(Owner::kActivations, t.activations);
-        return add(std::move(op));
-    }
-
-    static Operator make(std::string_view name, Pricing pricing, std::int64_t launches = 1) {
-        Operator op;
-        op.name = name;
-        op.launches = launches;
-        op.pricing = std::move(pricing);
-        return op;
+    Operator& product(std::string_view name, std::int64_t m, const Product& p) {
+        return add(product_operator(name, m, p));
     }
 
     OperatorList take() { return std::move(list_); }
@@ -122,11 +114,19 @@ class ListBuilder {
 
     OperatorList list_;
     Stream stream_ = Stream::kMain;
+    Driver driver_ = Driver::kTokens;
     std::array<std::optional<std::size_t>, 2> last_;
     std::optional<std::size_t> pending_join_;
 };
 
-// ---- the parts of a layer ----
+// ---- parts of a layer, and of the ends of a pass ----
+
+inline constexpr std::int64_t kValueBytes = 2;  // bf16 activations
+
+// Whether sums of the ranks and the next norm run as one kernel, where nothing lies between them.
+bool fused_norms(const StepContext& context);
+// Residual add and norm.
+void add_norm(ListBuilder& list, const StepContext& context, std::string_view name, std::int64_t tokens);
 
 void add_linear_mixer(ListBuilder& list, const StepContext& context, const LinearMixer& mixer,
                       const StepShape& step);
@@ -135,5 +135,9 @@ void add_attention(ListBuilder& list, const StepContext& context, const Attentio
 // `tokens` of all ranks that share the FFN.
 void add_ffn(ListBuilder& list, const StepContext& context, const Ffn& ffn, const StepShape& step,
              std::int64_t tokens);
+
+void add_embedding(ListBuilder& list, const StepContext& context, std::int64_t tokens);
+// The head, and logits of the whole vocabulary in fp32.
+void add_logits(ListBuilder& list, const StepContext& context, std::int64_t rows);
 
 }  // namespace kvsim

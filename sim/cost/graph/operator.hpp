@@ -41,8 +41,15 @@ struct AllToAll {
 struct ConvUpdate : ConvWork {};
 struct ConvPrefill : ConvWork {};
 
+// The routed experts of a layer, with what their bytes follow from.
+struct ExpertsWork : MoeWork {
+    std::int64_t expert_bytes = 0;  // weights of one
+    double held_share = 1.0;        // of the experts, on this rank
+    int expert_ranks = 1;
+};
+
 using Pricing =
-    std::variant<ElementWise, GemmWork, MoeWork, AttentionDecodeWork, AttentionPrefillWork, LinearDecode,
+    std::variant<ElementWise, GemmWork, ExpertsWork, AttentionDecodeWork, AttentionPrefillWork, LinearDecode,
                  LinearPrefillWork, ConvUpdate, ConvPrefill, Roofline, AllReduce, AllToAll>;
 
 // Estimates of one family err together, those of different ones do not.
@@ -63,11 +70,21 @@ inline constexpr std::array<std::string_view, kCostFamilyCount> kCostFamilyNames
     "gemm", "moe",          "attention",  "linear",     "prefill",
     "conv", "element_wise", "all_reduce", "all_to_all", "host"};
 
+// Which numbers of a step an operator depends on.
+enum class Driver : std::uint8_t {
+    kTokens,     // how many there are, and whether some are a prompt's
+    kLogits,     // rows of logits
+    kLinear,     // rows, fills, flushes and prompts of linear attention
+    kAttention,  // rows, contexts and prompts of full attention
+    kEnd         // rows that are verified, states that are copied
+};
+
 // ---- the node ----
 
 struct Operator {
     std::string_view name;
     Stream stream = Stream::kMain;
+    Driver driver = Driver::kTokens;
     std::int64_t launches = 1;  // nodes of the CUDA graph
     ByteLedger bytes{};
     std::int64_t flops = 0;

@@ -37,6 +37,12 @@ std::int64_t breakpoint_above(std::int64_t context) {
     return breakpoint_below(context) + breakpoint_step(context);
 }
 
+// Of the longest sequence beyond the mean one, up to the next breakpoint.
+std::int64_t longest_beyond(const AttentionDecodeWork& w) {
+    const std::int64_t spread = w.context_max - (w.context_sum + w.sequences - 1) / w.sequences;
+    return spread <= 0 ? 0 : breakpoint_above(spread - 1);
+}
+
 }  // namespace
 
 LinearKernelFits scaled_to(ProfileFit fit, double ratio) {
@@ -57,6 +63,10 @@ LinearKernelFits scaled_to(ProfileFit fit, double ratio) {
     kernels.fit = std::move(fit);
     kernels.scaled = true;
     return kernels;
+}
+
+bool AttentionSegment::covers(const AttentionDecodeWork& work) const {
+    return contains(work.context_sum) && longest_beyond == kvsim::longest_beyond(work);
 }
 
 Time AttentionSegment::time(std::int64_t context_sum) const {
@@ -106,7 +116,7 @@ OperatorPrice OperatorPricer::price_work(const Operator&, const GemmWork& w) con
     return to_price(operators_.gemm(w), CostFamily::kGemm);
 }
 
-OperatorPrice OperatorPricer::price_work(const Operator&, const MoeWork& w) const {
+OperatorPrice OperatorPricer::price_work(const Operator&, const ExpertsWork& w) const {
     return to_price(operators_.moe(w), CostFamily::kMoe);
 }
 
@@ -116,16 +126,14 @@ OperatorPrice OperatorPricer::price_work(const Operator&, const AttentionDecodeW
 
 AttentionSegment OperatorPricer::attention_segment(const AttentionDecodeWork& w) const {
     const std::int64_t mean = w.context_sum / w.sequences;
-    const std::int64_t spread =
-        std::max<std::int64_t>(0, w.context_max - (w.context_sum + w.sequences - 1) / w.sequences);
-    const std::int64_t longest_beyond = spread == 0 ? 0 : breakpoint_above(spread - 1);
+    AttentionSegment segment;
+    segment.longest_beyond = longest_beyond(w);
     const auto at = [&](std::int64_t context, std::int64_t sum) {
         AttentionDecodeWork work = w;
         work.context_sum = sum;
-        work.context_max = context + longest_beyond;
+        work.context_max = context + segment.longest_beyond;
         return to_price(operators_.attention_decode(work), CostFamily::kAttention);
     };
-    AttentionSegment segment;
     const std::int64_t below = std::max<std::int64_t>(1, breakpoint_below(mean));
     const std::int64_t above = breakpoint_above(mean);
     segment.first_sum = below * w.sequences;
@@ -148,27 +156,36 @@ OperatorPrice OperatorPricer::price_work(const Operator&, const AttentionPrefill
     return to_price(operators_.attention_prefill(w), CostFamily::kPrefill);
 }
 
-OperatorPrice OperatorPricer::price_work(const Operator& op, const LinearDecode& w) const {
+std::optional<LinearTimer> OperatorPricer::linear_timer(const LinearDecode& w) const {
+    if (!linear_.fit) return std::nullopt;
     const LinearFit* kernel = nullptr;
-    if (linear_.fit) {
-        for (const LinearFit& k : linear_.fit->linear) {
-            if (k.matches(w.shape, w.form)) kernel = &k;
-        }
+    for (const LinearFit& k : linear_.fit->linear) {
+        if (k.matches(w.shape, w.form)) kernel = &k;
     }
-    if (kernel == nullptr) {
-        return to_price(
-            operators_.roofline(Bytes(op.total_bytes()), Flops(op.flops), op.launches, MatrixFormat::kBf16),
-            CostFamily::kLinear);
-    }
-    const TimedSource timed =
-        linear_.fit->linear_time(*kernel, {w.shape, w.form, w.work, linear_.ring_capacity});
-    const ErrorSummary& errors = kernel->held_out.rows > 0 ? kernel->held_out : kernel->fitted;
+    if (kernel == nullptr) return std::nullopt;
+    return LinearTimer(*linear_.fit, *kernel, {w.shape, w.form, w.work, linear_.ring_capacity});
+}
+
+OperatorPrice OperatorPricer::linear(const Operator& op, LinearTimer& timer,
+                                     const LinearTraffic& traffic) const {
+    const TimedSource timed = timer.time(std::get<LinearDecode>(op.pricing).work, traffic);
+    const LinearFit& kernel = timer.kernel();
+    const ErrorSummary& errors = kernel.held_out.rows > 0 ? kernel.held_out : kernel.fitted;
     OperatorPrice price{timed.time,          Time(),        errors.median * kSigmaPerMedian, timed.source,
                         CostFamily::kLinear, Bound::kLaunch};
     if (linear_.scaled) price.source = Source::kExtrapolated;
     const double memory_s = static_cast<double>(op.total_bytes()) / device().peak_bandwidth.value();
     if (memory_s >= 0.5 * to_seconds(timed.time)) price.bound = Bound::kMemory;
+    refuse_the_impossible(op, price);
     return price;
+}
+
+OperatorPrice OperatorPricer::price_work(const Operator& op, const LinearDecode& w) const {
+    if (std::optional<LinearTimer> timer = linear_timer(w))
+        return linear(op, *timer, linear_traffic(w.shape, w.form, w.work));
+    return to_price(
+        operators_.roofline(Bytes(op.total_bytes()), Flops(op.flops), op.launches, MatrixFormat::kBf16),
+        CostFamily::kLinear);
 }
 
 OperatorPrice OperatorPricer::price_work(const Operator&, const LinearPrefillWork& w) const {

@@ -42,9 +42,12 @@ LinearKernelFits scaled_to(ProfileFit fit, double ratio);
 // exact.
 struct AttentionSegment {
     std::int64_t first_sum = 0, last_sum = 0;  // of contexts over sequences, new tokens included
+    std::int64_t longest_beyond = 0;           // keys of the longest sequence beyond the mean, at most
     OperatorPrice first, last;
 
     bool contains(std::int64_t sum) const { return first_sum <= sum && sum <= last_sum; }
+    // Whether it prices that work, of the rows and heads that it was made for.
+    bool covers(const AttentionDecodeWork& work) const;
     Time time(std::int64_t context_sum) const;
 };
 
@@ -56,6 +59,10 @@ class OperatorPricer {
     OperatorPrice price(const Operator& op) const;
     AttentionSegment attention_segment(const AttentionDecodeWork& work) const;
     OperatorPrice attention(const AttentionSegment& segment, std::int64_t context_sum) const;
+    // For launches with the rows and new tokens of that one; none where no kernel of its kind was measured,
+    // and price() takes the roofline.
+    std::optional<LinearTimer> linear_timer(const LinearDecode& work) const;
+    OperatorPrice linear(const Operator& op, LinearTimer& timer, const LinearTraffic& traffic) const;
     OperatorPrice host_gap() const;
 
     const DeviceSpec& device() const { return operators_.device(); }
@@ -63,7 +70,7 @@ class OperatorPricer {
   private:
     OperatorPrice price_work(const Operator& op, const ElementWise&) const;
     OperatorPrice price_work(const Operator& op, const GemmWork& w) const;
-    OperatorPrice price_work(const Operator& op, const MoeWork& w) const;
+    OperatorPrice price_work(const Operator& op, const ExpertsWork& w) const;
     OperatorPrice price_work(const Operator& op, const AttentionDecodeWork& w) const;
     OperatorPrice price_work(const Operator& op, const AttentionPrefillWork& w) const;
     OperatorPrice price_work(const Operator& op, const LinearDecode& w) const;

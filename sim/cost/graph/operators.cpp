@@ -1,7 +1,10 @@
 #include "sim/cost/graph/operators.hpp"
 
+#include <fmt/format.h>
+
 #include "kernels/traffic_blocks.hpp"
 #include "kernels/traffic_elementwise.hpp"
+#include "kernels/traffic_gemm.hpp"
 #include "kernels/traffic_linear.hpp"
 #include "kernels/traffic_linear_layer.hpp"
 #include "sim/cost/graph/list_builder.hpp"
@@ -10,28 +13,15 @@ namespace kvsim {
 
 namespace {
 
-constexpr std::int64_t kValueBytes = 2;  // bf16 activations
-
 // Ranks that share the mixers of a layer.
 int mixer_ranks(const StepContext& c) {
     return c.parallelism.tp / c.parallelism.attention_dp;
 }
 
-// Sums of the ranks and the next norm run as one kernel where nothing lies between them.
-bool fused_norms(const StepContext& c) {
-    return c.parallelism.tp > 1 && c.parallelism.attention_dp == 1 && !c.parallelism.all_to_all() &&
-           c.engine.has(Fusion::kAllReduceNorm);
-}
-
-void add_norm(ListBuilder& list, const StepContext& c, std::string_view name, std::int64_t tokens) {
-    list.element_wise(name, tokens, add_norm_bytes(c.model.hidden))
-        .own(Owner::kWeights, kValueBytes * c.model.hidden);
-}
-
 void add_sum(ListBuilder& list, const StepContext& c, std::string_view name, std::int64_t tokens, int ranks) {
     if (ranks == 1) return;
     const std::int64_t message = kValueBytes * tokens * c.model.hidden;
-    Operator& op = list.add(ListBuilder::make(name, AllReduce{Bytes(message), ranks}));
+    Operator& op = list.add(make_operator(name, AllReduce{Bytes(message), ranks}));
     op.own(Owner::kActivations, 2 * message);
     if (!fused_norms(c)) return;
     op.own(Owner::kActivations, tokens * add_norm_bytes(c.model.hidden))
@@ -61,7 +51,7 @@ void add_sent_ffn(ListBuilder& list, const StepContext& c, const LayerKind& kind
     const std::int64_t half = kValueBytes * step.tokens() * c.model.hidden / 2;
     const auto add_half = [&](std::string_view name) {
         if (ranks == 1) return;
-        list.add(ListBuilder::make(name, AllReduce{Bytes(half), ranks})).own(Owner::kActivations, 2 * half);
+        list.add(make_operator(name, AllReduce{Bytes(half), ranks})).own(Owner::kActivations, 2 * half);
     };
     const bool mixed = kind.linear || kind.attention;  // else the tokens of the layer before are whole
     if (mixed) add_half("mixer.scatter");
@@ -70,42 +60,8 @@ void add_sent_ffn(ListBuilder& list, const StepContext& c, const LayerKind& kind
     add_half("ffn.gather");
 }
 
-// States that were accepted, from where verification left them to the pool, for all layers in one kernel;
-// convolution windows likewise.
-void add_commit(ListBuilder& list, const StepContext& c, const StepShape& step) {
-    const LinearMixer* mixer = linear_mixer(c.model);
-    if (mixer == nullptr || c.engine.has(Fusion::kStateIndex)) return;
-    const LinearShape shape = linear_shape(*mixer, c.state);
-    const std::int64_t layers = linear_layers(c.model);
-    const std::int64_t stored = step[Form::kVerifyStored].sequences;
-    if (stored > 0) {
-        const std::int64_t bytes = layers * stored * state_bytes(shape);
-        list.add(ListBuilder::make("linear.commit_state", ElementWise{}))
-            .own(Owner::kStateRead, bytes)
-            .own(Owner::kStateWrite, bytes);
-    }
-    const std::int64_t verified = stored + step[Form::kVerifyBuffered].sequences;
-    if (verified > 0 && mixer->conv_kernel > 0) {
-        const std::int64_t bytes = layers * conv_traffic(shape, mixer->conv_kernel, verified, 0).window_read;
-        list.add(ListBuilder::make("linear.commit_conv", ElementWise{}))
-            .own(Owner::kConvRead, bytes)
-            .own(Owner::kConvWrite, bytes);
-    }
-}
-
-void add_logits(ListBuilder& list, const StepContext& c, std::int64_t rows) {
-    const std::int64_t h = c.model.hidden;
-    const WeightGroup group = c.model.tied_embeddings ? WeightGroup::kEmbedding : WeightGroup::kHead;
-    const WeightFormat& format = c.model.formats[static_cast<std::size_t>(group)];
+void add_sampling(ListBuilder& list, const StepContext& c, std::int64_t rows) {
     const std::int64_t vocab = std::int64_t{c.model.vocab} * c.parallelism.tp;
-    list.product("lm_head", rows, c.model.vocab, h, matrix_bytes(c.model.vocab, h, format).value(), format);
-    if (c.parallelism.tp > 1) {
-        // An all-gather moves what the second half of an all-reduce does.
-        const std::int64_t message = kValueBytes * rows * vocab;
-        list.add(ListBuilder::make("logits.gather", AllReduce{Bytes((message + 1) / 2), c.parallelism.tp}))
-            .own(Owner::kActivations, message);
-    }
-    list.element_wise("logits_to_fp32", rows, logits_to_fp32_bytes(vocab));
     if (c.engine.sampling == Sampling::kGreedy) {
         list.element_wise("argmax", rows, argmax_bytes(vocab));
     } else {
@@ -116,23 +72,60 @@ void add_logits(ListBuilder& list, const StepContext& c, std::int64_t rows) {
 
 }  // namespace
 
-StepContext::StepContext(const ModelSpec& whole, const Parallelism& p, const EngineSteps& steps,
-                         StateFormat s)
-    : model(rank_model(whole, p)), parallelism(p), engine(steps.serving(whole.name)), state(s) {}
+bool fused_norms(const StepContext& c) {
+    return c.parallelism.tp > 1 && c.parallelism.attention_dp == 1 && !c.parallelism.all_to_all() &&
+           c.engine.has(Fusion::kAllReduceNorm);
+}
 
-OperatorList start_operators(const StepContext& c, const StepShape& step) {
-    ListBuilder list;
-    const std::int64_t tokens = step.tokens();
+void add_norm(ListBuilder& list, const StepContext& c, std::string_view name, std::int64_t tokens) {
+    list.element_wise(name, tokens, add_norm_bytes(c.model.hidden))
+        .own(Owner::kWeights, kValueBytes * c.model.hidden);
+}
+
+void add_embedding(ListBuilder& list, const StepContext& c, std::int64_t tokens) {
     const std::int64_t row = kValueBytes * c.model.hidden;
     const WeightFormat& format = c.model.formats[static_cast<std::size_t>(WeightGroup::kEmbedding)];
     list.element_wise("embedding", tokens, row)
         .own(Owner::kWeights, tokens * matrix_bytes(1, c.model.hidden, format).value());
     if (c.parallelism.tp > 1) {
         const std::int64_t message = row * tokens;
-        list.add(ListBuilder::make("embedding.all_reduce", AllReduce{Bytes(message), c.parallelism.tp}))
+        list.add(make_operator("embedding.all_reduce", AllReduce{Bytes(message), c.parallelism.tp}))
             .own(Owner::kActivations, 2 * message);
     }
-    if (fused_norms(c)) add_norm(list, c, "first_norm", tokens);
+}
+
+void add_logits(ListBuilder& list, const StepContext& c, std::int64_t rows) {
+    const std::int64_t h = c.model.hidden;
+    const WeightGroup group = c.model.tied_embeddings ? WeightGroup::kEmbedding : WeightGroup::kHead;
+    const WeightFormat& format = c.model.formats[static_cast<std::size_t>(group)];
+    const std::int64_t vocab = std::int64_t{c.model.vocab} * c.parallelism.tp;
+    list.product("lm_head", rows,
+                 {c.model.vocab, h, matrix_bytes(c.model.vocab, h, format).value(), matrix_format(format)});
+    if (c.parallelism.tp > 1) {
+        // An all-gather moves what the second half of an all-reduce does.
+        const std::int64_t message = kValueBytes * rows * vocab;
+        list.add(make_operator("logits.gather", AllReduce{Bytes((message + 1) / 2), c.parallelism.tp}))
+            .own(Owner::kActivations, message);
+    }
+    list.element_wise("logits_to_fp32", rows, logits_to_fp32_bytes(vocab));
+}
+
+Operator product_operator(std::string_view name, std::int64_t m, const Product& p) {
+    const GemmTraffic t = gemm_traffic(m, p.n, p.k);
+    Operator op = make_operator(name, GemmWork{m, p.n, p.k, p.format});
+    if (p.format != MatrixFormat::kBf16) op.launches = 2;  // the input is quantised by a kernel of its own
+    op.flops = t.flops;
+    return op.own(Owner::kWeights, p.weight_bytes).own(Owner::kActivations, t.activations);
+}
+
+StepContext::StepContext(const ModelSpec& whole, const Parallelism& p, const EngineSteps& steps,
+                         StateFormat s)
+    : model(rank_model(whole, p)), parallelism(p), engine(steps.serving(whole.name)), state(s) {}
+
+OperatorList start_operators(const StepContext& c, const StepShape& step) {
+    ListBuilder list;
+    add_embedding(list, c, step.tokens());
+    if (fused_norms(c)) add_norm(list, c, "first_norm", step.tokens());
     return list.take();
 }
 
@@ -156,12 +149,12 @@ OperatorList layer_operators(const StepContext& c, const LayerKind& kind, const 
         // Groups with their own sequences gather their tokens and scatter the sums: halves of an all-reduce.
         const std::int64_t half = kValueBytes * gathered * c.model.hidden / 2;
         if (dp > 1) {
-            list.add(ListBuilder::make("ffn.gather", AllReduce{Bytes(half), c.parallelism.tp}))
+            list.add(make_operator("ffn.gather", AllReduce{Bytes(half), c.parallelism.tp}))
                 .own(Owner::kActivations, 2 * half);
         }
         add_ffn(list, c, *kind.ffn, step, gathered);
         if (dp > 1) {
-            list.add(ListBuilder::make("ffn.scatter", AllReduce{Bytes(half), c.parallelism.tp}))
+            list.add(make_operator("ffn.scatter", AllReduce{Bytes(half), c.parallelism.tp}))
                 .own(Owner::kActivations, 2 * half);
         } else {
             add_sum(list, c, "ffn.all_reduce", tokens, c.parallelism.tp);
@@ -173,9 +166,26 @@ OperatorList layer_operators(const StepContext& c, const LayerKind& kind, const 
 OperatorList end_operators(const StepContext& c, const StepShape& step) {
     ListBuilder list;
     if (!fused_norms(c)) add_norm(list, c, "final_norm", step.tokens());
-    if (step.logit_rows > 0) add_logits(list, c, step.logit_rows);
-    add_commit(list, c, step);
+    if (step.logit_rows > 0) {
+        list.driven_by(Driver::kLogits);
+        add_logits(list, c, step.logit_rows);
+        add_sampling(list, c, step.logit_rows);
+    }
+    OperatorList rest;
+    append_end(c, step, rest);
+    list.add_all(std::move(rest), Driver::kEnd);
     return list.take();
+}
+
+std::vector<NamedList> forward_operators(const StepContext& c, const StepShape& step) {
+    std::vector<NamedList> lists{{"start", 1, start_operators(c, step)}};
+    for (const LayerKind& kind : c.model.kinds) {
+        const std::int64_t count = c.model.count(kind);
+        if (count == 0) continue;  // of the MTP module alone
+        lists.push_back({fmt::format("layer {}", kind.letter), count, layer_operators(c, kind, step)});
+    }
+    lists.push_back({"end", 1, end_operators(c, step)});
+    return lists;
 }
 
 }  // namespace kvsim

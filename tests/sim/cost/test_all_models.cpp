@@ -3,7 +3,6 @@
 #include <random>
 
 #include "sim/config/experiment.hpp"
-#include "sim/cost/compiled_cost.hpp"
 #include "sim/model/parameters.hpp"
 #include "sim/model/request_bytes.hpp"
 #include "tests/sim/cost/step_cost_support.hpp"
@@ -156,58 +155,10 @@ TEST_CASE("bytes by owner of every model, against sums made from the model alone
                   record * (s[Form::kBuffered].new_tokens + s[Form::kVerifyBuffered].new_tokens));
             const std::int64_t conv = conv_bytes_per_request(model).value();
             CHECK(owned(price.bytes, Owner::kConvRead) == conv * (rows + verified));
-            CHECK(owned(price.bytes, Owner::kConvWrite) == conv * (rows + verified));
+            // An engine that copies what was accepted has stored a window after every verified token.
+            CHECK(owned(price.bytes, Owner::kConvWrite) == conv * (tokens + verified));
         }
     }
-}
-
-TEST_CASE("the compiled cost is the walk of the graph, for every model and engine", "[all_models]") {
-    std::mt19937 random(5);
-    const std::vector<EngineSteps> engines{engine("sglang"), engine("vllm"), engine("ideal")};
-    for (const ModelSpec& model : all_models()) {
-        INFO(model.name);
-        for (const EngineSteps& e : engines) {
-            const StepCost cost = step_cost(model, e);
-            CompiledStepCost compiled(cost);
-            for (int trial = 0; trial < 8; ++trial) {
-                StepShape s = random_decode(random);
-                // A run of steps in which contexts, fills and flushes alone change.
-                for (int step = 0; step < 4; ++step) {
-                    const StepPrice walked = cost.price(s);
-                    const StepPrice planned = compiled.price(s);
-                    CHECK(to_us(planned.time) == Approx(to_us(walked.time)).epsilon(1e-6));
-                    CHECK(planned.time == walked.time);  // both are sums of the same integers
-                    CHECK(planned.bytes == walked.bytes);
-                    CHECK(planned.linear_time == walked.linear_time);
-                    CHECK(planned.uncertainty == walked.uncertainty);
-                    Time sources;
-                    for (const Time t : planned.time_by_source) sources += t;
-                    CHECK(sources == planned.time);
-                    s.decode.context_sum += s.decode.sequences;
-                    s.decode.context_max += 1 + static_cast<std::int64_t>(random() % 300);
-                    LinearWork& buffered = s[Form::kBuffered];
-                    buffered.buffered_tokens = buffered.sequences * static_cast<std::int64_t>(random() % 15);
-                }
-            }
-            CHECK(compiled.price(prefill(2, 700, 300)).time == cost.price(prefill(2, 700, 300)).time);
-        }
-    }
-}
-
-TEST_CASE("the compiled cost is affine in the context between breakpoints", "[all_models]") {
-    const ModelSpec model = qwen35_4b();
-    const StepCost cost = step_cost(model);
-    CompiledStepCost compiled(cost);
-    // Between 2048 and 2304 keys (eight breakpoints to an octave): equal steps of the context, equal steps of
-    // time.
-    std::vector<std::int64_t> ps;
-    for (std::int64_t context = 2047; context < 2303; context += 16)
-        ps.push_back(compiled.price(decode(Form::kRecurrent, 64, context)).time.value());
-    for (std::size_t i = 2; i < ps.size(); ++i) {
-        const std::int64_t bend = (ps[i] - ps[i - 1]) - (ps[i - 1] - ps[i - 2]);
-        CHECK(std::abs(bend) <= 2 * 8);  // rounding of eight layers
-    }
-    CHECK(ps.back() > ps.front());
 }
 
 TEST_CASE("every model prefills, verifies and samples", "[all_models]") {

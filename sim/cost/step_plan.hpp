@@ -1,0 +1,93 @@
+// What steps with the same rows and tokens have in common, and what is left to price of each.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/cost/graph/parts.hpp"
+#include "sim/cost/sum_table.hpp"
+
+namespace kvsim {
+
+// Rows and tokens of a step without prompts.
+struct PlanKey {
+    std::array<std::int64_t, 2 * kFormCount + 4> numbers{};
+
+    PlanKey() = default;
+    explicit PlanKey(const StepShape& shape);
+    bool operator==(const PlanKey&) const = default;
+    std::size_t hash() const;
+};
+
+// A decode kernel of linear attention, of `layers` layers, of which `serial` are not beside attention.
+struct LinearTerm {
+    Operator op;  // of the step that was priced last
+    std::optional<LinearTimer> timer;
+    std::int64_t layers = 0, serial = 0;
+    OperatorPrice price;
+    Time unflushed;  // the same launch without flushes
+
+    void renew(const LinearPart& part, const LinearWork& work, const OperatorPricer& pricer);
+};
+
+// Decode attention. `beside`: of the layers whose mixers run side by side, too.
+struct AttentionTerm {
+    Operator op;
+    std::int64_t layers = 0, serial = 0;
+    std::int64_t tokens_per_row = 1;
+    std::int64_t verified = 0;  // tokens that the model itself has added to the contexts before (drafting)
+    std::optional<AttentionSegment> segment;
+    OperatorPrice price;
+
+    void renew(const DecodeAttentionShape& contexts, const OperatorPricer& pricer);
+};
+
+struct StepPlan {
+    PlanKey key;
+    PassSums constant;  // host gap included
+    std::vector<LinearTerm> linear;
+    std::vector<AttentionTerm> attention;
+    // Layers whose mixers run beside each other: constants of one layer on either branch, which linear terms
+    // and the first attention term add to.
+    std::int64_t beside_layers = 0;
+    CostSums beside_attention, beside_linear;
+
+    void clear();
+    StepPrice price(const StepShape& shape, const LinearPart* part, const OperatorPricer& pricer);
+};
+
+// A forward pass: the model's own, or the MTP module's.
+class PlannedPass {
+  public:
+    using Lists = std::vector<NamedList> (*)(const StepContext&, const StepShape&);
+
+    // `lists` of the pass; `layers` by kind of the model's.
+    PlannedPass(const StepCost& cost, Lists lists, std::vector<std::int64_t> layers);
+
+    const LinearPart* linear() const { return linear_ ? &*linear_ : nullptr; }
+    // Adds `times` passes with that shape to a plan.
+    void add(const StepShape& shape, std::int64_t times, std::int64_t verified, StepPlan& plan);
+
+  private:
+    struct AttentionKind {
+        AttentionPart part;
+        std::int64_t layers = 0;
+        std::int64_t with_linear = 0;  // of them with both mixers
+    };
+
+    void add_linear(const StepShape& shape, std::int64_t beside, std::int64_t times, StepPlan& plan);
+    void add_attention(const AttentionKind& kind, const StepShape& shape, std::int64_t beside,
+                       std::int64_t times, std::int64_t verified, StepPlan& plan);
+
+    const OperatorPricer& pricer_;
+    std::array<SumTable, 2> tokens_;  // without and with prompts
+    SumTable logits_;
+    std::optional<LinearPart> linear_;
+    std::int64_t linear_layers_ = 0;
+    std::vector<AttentionKind> attention_;
+    OperatorList scratch_;
+};
+
+}  // namespace kvsim
