@@ -26,7 +26,7 @@ ALLOWED = {
     "sim/cost/graph": ("sim/base/", "sim/model/", "sim/cost/", "sim/cost/tables/", *SHARED_KERNEL_HEADERS),
     "sim/memory": ("sim/base/", "sim/model/", "sim/cost/", *SHARED_KERNEL_HEADERS),
     "sim/workload": ("sim/base/",),
-    "sim/config": ("sim/base/", "sim/model/", "sim/cost/", "sim/memory/", "sim/workload/", *SHARED_KERNEL_HEADERS),
+    "sim/config": ("sim/base/", "sim/model/", "sim/cost/", "sim/memory/", "sim/policies/", "sim/workload/", *SHARED_KERNEL_HEADERS),
     "sim/policies": ("sim/base/", "sim/model/", "sim/cost/", "sim/memory/", *SHARED_KERNEL_HEADERS),
     "sim/results": ("sim/base/", "sim/cost/", "sim/memory/", "sim/workload/", *SHARED_KERNEL_HEADERS),
     "sim/serving": ("sim/base/", "sim/engine/", "sim/model/", "sim/cost/", "sim/memory/", "sim/workload/",

@@ -7,9 +7,11 @@
 #include <set>
 
 #include "sim/base/check.hpp"
+#include "sim/base/text.hpp"
 #include "sim/config/locate.hpp"
 #include "sim/config/quantity.hpp"
 #include "sim/config/schema.hpp"
+#include "sim/model/rank.hpp"
 
 namespace kvsim {
 
@@ -157,6 +159,10 @@ Experiment read_experiment(const YamlCursor& root, const Resolver& parts, const 
     if (!parts.broken(FileKind::kWorkload)) experiment.workload = read_workload(workload);
     experiment.parallelism = read_parallelism(root.find("parallelism"));
     experiment.linear = read_linear(root.find("linear"), experiment.model.state);
+    const bool arrivals = !std::holds_alternative<SteadyWorkload>(experiment.workload);
+    // A workload that could not be read has been noted; it is no steady one.
+    experiment.serving = read_serving(root, arrivals || parts.broken(FileKind::kWorkload));
+    experiment.linear.drafts = experiment.serving.speculation.most_drafts();
     experiment.seed = static_cast<std::uint64_t>(root.find("seed").integer({.min = 0}, 1));
     if (const YamlCursor horizon = root.find("horizon"); horizon.present())
         experiment.horizon = horizon.time();
@@ -165,6 +171,42 @@ Experiment read_experiment(const YamlCursor& root, const Resolver& parts, const 
                                                : folders.profile(experiment.device.profile);
     return experiment;
 }
+
+// What one part asks of another, by the places where it asks.
+struct CrossReferences {
+    Place parallelism;
+    std::vector<YamlEntry> unfused;  // of the engine, by model
+
+    explicit CrossReferences(const YamlNode& tree) {
+        if (const YamlNode* ranks = tree.find("parallelism")) parallelism = ranks->place;
+        const YamlNode* node = &tree;
+        for (const std::string_view key : {"engine", "steps", "unfused"}) {
+            node = node->find(key);
+            if (node == nullptr) return;
+        }
+        unfused = node->entries;
+    }
+
+    void check(const Experiment& experiment, const ConfigFolders& folders) const {
+        std::vector<Mistake> mistakes;
+        try {
+            rank_model(experiment.model, experiment.parallelism);
+        } catch (const ConfigError& error) {
+            for (const Mistake& m : error.mistakes())
+                mistakes.push_back({parallelism, "parallelism", format_mistake(m)});
+        }
+        const std::vector<std::string> models = folders.names(FileKind::kModel);
+        const std::vector<std::string_view> known(models.begin(), models.end());
+        for (const YamlEntry& entry : unfused) {
+            if (entry.key == experiment.model.name || std::ranges::find(known, entry.key) != known.end())
+                continue;
+            mistakes.push_back(
+                {entry.key_place, "engine.steps.unfused",
+                 fmt::format("no model is called `{}`{}", entry.key, suggestion(entry.key, known))});
+        }
+        if (!mistakes.empty()) throw ConfigError(std::move(mistakes));
+    }
+};
 
 }  // namespace
 
@@ -206,8 +248,11 @@ Experiment load_experiment(const std::string& file, const std::vector<Override>&
     Resolver parts(reader, *tree, file);
     for (const Override& assignment : overrides) parts.apply(assignment);
     parts.expand_all();
-    Experiment experiment = read_experiment(reader.root(std::move(*tree)), parts, ConfigFolders(file));
+    const CrossReferences references(*tree);
+    const ConfigFolders folders(file);
+    Experiment experiment = read_experiment(reader.root(std::move(*tree)), parts, folders);
     reader.finish();
+    references.check(experiment, folders);
     return experiment;
 }
 
@@ -232,6 +277,7 @@ std::string to_yaml(const Experiment& experiment) {
     write_parallelism(key("parallelism"), experiment.parallelism);
     write_linear(key("linear"), experiment.linear);
     write_workload(key("workload"), experiment.workload);
+    write_serving(out, experiment.serving, !std::holds_alternative<SteadyWorkload>(experiment.workload));
     key("seed") << experiment.seed;
     if (experiment.horizon) key("horizon") << to_text(*experiment.horizon);
     key("profile_dir") << experiment.profile_dir;

@@ -18,8 +18,10 @@ inline constexpr std::array<std::string_view, 8> kPartTypeNames{name(Family::kGd
                                                                 "dense",
                                                                 "moe"};
 
-// What has measured kernels.
-inline constexpr std::array<std::string_view, 1> kSupportedStateFormats{name(StateFormat::kFp32)};
-inline constexpr std::array<Form, 2> kSupportedForms{Form::kRecurrent, Form::kBuffered};
+// What has kernels; whether a GPU has been measured with one is its profile's to say.
+inline constexpr std::array<std::string_view, 3> kSupportedStateFormats{
+    name(StateFormat::kFp32), name(StateFormat::kBf16), name(StateFormat::kSplit)};
+// What the cost of a step takes. Measured kernels exist for records with u in fp32 too.
+inline constexpr std::array<std::string_view, 1> kSupportedRecordFormats{name(RecordFormat::kBf16)};
 
 }  // namespace kvsim

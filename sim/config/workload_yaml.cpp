@@ -12,8 +12,8 @@ namespace kvsim {
 
 namespace {
 
-enum class WorkloadKind : std::uint8_t { kSteady, kPoisson, kTrace };
-constexpr std::array<std::string_view, 3> kWorkloadKindNames{"steady", "poisson", "trace"};
+enum class WorkloadKind : std::uint8_t { kSteady, kPoisson, kGamma, kClosed, kTrace };
+constexpr std::array<std::string_view, 5> kWorkloadKindNames{"steady", "poisson", "gamma", "closed", "trace"};
 
 // Bounds that keep sums over a batch within 64 bits.
 constexpr IntRange kTokens{1, 1 << 30};
@@ -94,10 +94,52 @@ void write_lengths(YAML::Emitter& out, const LengthDistribution& lengths) {
     out << YAML::EndMap;
 }
 
-TraceWorkload read_trace_file(const YamlCursor& value) {
+void write_declared(YAML::Emitter& out, std::int64_t declared) {
+    out << YAML::Key << "declared" << YAML::Value;
+    if (declared == 0) {
+        out << true;
+    } else {
+        out << declared;
+    }
+}
+
+// `declared: true`: each request declares the length that it has; a number: max_tokens of all.
+std::int64_t read_declared(const YamlCursor& value) {
+    return value.is_word("true") ? 0 : value.integer(kTokens, 0);
+}
+
+// The requests of kinds that draw them.
+SyntheticWorkload read_synthetic(const YamlCursor& map, WorkloadKind kind) {
+    SyntheticWorkload synthetic;
+    if (kind == WorkloadKind::kClosed) {
+        synthetic.concurrency = map.at("concurrency").integer(kBatch, 1);
+    } else {
+        const YamlCursor rate = map.at("rate");
+        synthetic.rate = rate.frequency();
+        // Slower than one in thirty years, gaps leave the range of time.
+        constexpr double kSlowest = 1e-9;
+        if (synthetic.rate.value() > 0.0 && synthetic.rate.value() < kSlowest) {
+            rate.mistake(fmt::format("expected at least {} /s, got `{}`", kSlowest, to_text(synthetic.rate)));
+        }
+    }
+    if (kind == WorkloadKind::kGamma)
+        synthetic.burstiness = map.at("burstiness").real({.min = 0.01, .max = 1000.0}, 1.0);
+    synthetic.requests = map.at("requests").integer(kCount);
+    synthetic.prompt = read_lengths(map.at("prompt_tokens"));
+    synthetic.output = read_lengths(map.at("output_tokens"));
+    synthetic.declared = read_declared(map.find("declared"));
+    return synthetic;
+}
+
+TraceWorkload read_trace_file(const YamlCursor& map, const YamlCursor& value) {
+    TraceWorkload trace;
+    trace.speed = map.find("speed").real({.min = 1e-6, .max = 1e6}, 1.0);
+    if (const YamlCursor limit = map.find("limit"); limit.present()) trace.limit = limit.integer(kCount, 1);
+    trace.spread = map.find("spread").boolean();
+    trace.declared = read_declared(map.find("declared"));
     const std::string text = value.string();
-    if (text.empty()) return {};
-    TraceWorkload trace{resolve_path(text, value.place())};
+    if (text.empty()) return trace;
+    trace.path = resolve_path(text, value.place());
     std::error_code ignored;
     if (!std::filesystem::exists(trace.path, ignored))
         value.mistake(fmt::format("no such file: {}", trace.path));
@@ -107,8 +149,8 @@ TraceWorkload read_trace_file(const YamlCursor& value) {
 // What a file says beside its trace is another scenario, at rest; what an override says there would do
 // nothing.
 void refuse_replaced(const YamlCursor& map, const YamlCursor& trace) {
-    for (const char* key :
-         {"batch", "context", "steps", "rate", "requests", "prompt_tokens", "output_tokens"}) {
+    for (const char* key : {"batch", "context", "steps", "rate", "burstiness", "concurrency", "requests",
+                            "prompt_tokens", "output_tokens"}) {
         const YamlCursor other = map.find(key);
         if (!other.present()) continue;
         const std::string& file = other.place().file;
@@ -136,29 +178,18 @@ WorkloadSpec read_workload(const YamlCursor& map) {
             workload = steady;
             break;
         }
-        case WorkloadKind::kPoisson: {
-            SyntheticWorkload synthetic;
-            const YamlCursor rate = map.at("rate");
-            synthetic.rate = rate.frequency();
-            // Slower than one in thirty years, gaps leave the range of time.
-            constexpr double kSlowest = 1e-9;
-            if (synthetic.rate.value() > 0.0 && synthetic.rate.value() < kSlowest) {
-                rate.mistake(
-                    fmt::format("expected at least {} /s, got `{}`", kSlowest, to_text(synthetic.rate)));
-            }
-            synthetic.requests = map.at("requests").integer(kCount);
-            synthetic.prompt = read_lengths(map.at("prompt_tokens"));
-            synthetic.output = read_lengths(map.at("output_tokens"));
-            workload = std::move(synthetic);
+        case WorkloadKind::kPoisson:
+        case WorkloadKind::kGamma:
+        case WorkloadKind::kClosed:
+            workload = read_synthetic(map, kind);
             break;
-        }
         case WorkloadKind::kTrace:
             break;
     }
     // A trace takes the place of the arrivals and lengths above, which must still be sound.
     const YamlCursor trace = kind == WorkloadKind::kTrace ? map.at("trace") : map.find("trace");
     if (trace.present()) {
-        workload = read_trace_file(trace);
+        workload = read_trace_file(map, trace);
         refuse_replaced(map, trace);
     }
     return workload;
@@ -175,16 +206,28 @@ void write_workload(YAML::Emitter& out, const WorkloadSpec& workload) {
         pair("context", steady->context);
         pair("steps", steady->steps);
     } else if (const auto* synthetic = std::get_if<SyntheticWorkload>(&workload)) {
-        pair("kind", "poisson");
-        pair("rate", to_text(synthetic->rate));
+        if (synthetic->concurrency > 0) {
+            pair("kind", "closed");
+            pair("concurrency", synthetic->concurrency);
+        } else {
+            pair("kind", synthetic->burstiness == 1.0 ? "poisson" : "gamma");
+            pair("rate", to_text(synthetic->rate));
+            if (synthetic->burstiness != 1.0) pair("burstiness", shortest(synthetic->burstiness));
+        }
         pair("requests", synthetic->requests);
         out << YAML::Key << "prompt_tokens" << YAML::Value;
         write_lengths(out, synthetic->prompt);
         out << YAML::Key << "output_tokens" << YAML::Value;
         write_lengths(out, synthetic->output);
+        write_declared(out, synthetic->declared);
     } else {
+        const auto& trace = std::get<TraceWorkload>(workload);
         pair("kind", "trace");
-        pair("trace", std::get<TraceWorkload>(workload).path);
+        pair("trace", trace.path);
+        pair("speed", shortest(trace.speed));
+        if (trace.limit) pair("limit", *trace.limit);
+        pair("spread", trace.spread);
+        write_declared(out, trace.declared);
     }
     out << YAML::EndMap;
 }

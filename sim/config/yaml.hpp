@@ -58,11 +58,15 @@ class YamlCursor {
     const std::string& path() const { return path_; }
     Place place() const { return node_ != nullptr ? node_->place : Place{}; }
     bool is_map() const { return node_ != nullptr && node_->kind == YamlNode::Kind::kMap; }
+    bool is_word(std::string_view word) const {
+        return node_ != nullptr && node_->kind == YamlNode::Kind::kScalar && node_->text == word;
+    }
 
     // The value of a key. at() notes a missing key at the place of this map; both note a node that is no map.
     YamlCursor at(std::string_view key) const;
     YamlCursor find(std::string_view key) const;
-    // Keys and values of a map whose keys are the user's own names, in file order; notes a node that is no map.
+    // Keys and values of a map whose keys are the user's own names, in file order; notes a node that is no
+    // map.
     std::vector<std::pair<std::string, YamlCursor>> entries() const;
     // The items of a list; notes a node that is no list or has fewer.
     std::vector<YamlCursor> items(std::size_t min_count = 0) const;

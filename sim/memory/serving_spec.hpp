@@ -58,9 +58,9 @@ struct FlushSpec {  // `linear.flush`
 struct AcceptanceSpec {  // `speculation.acceptance`
     // Chance that draft i is kept when those before it were; the last holds for all further ones. One entry:
     // geometric.
-    std::vector<double> rates;
+    std::vector<double> rates{};
     // Rates are multiplied by 2^(-context / half_context): drafts go wrong more often far from the start.
-    std::optional<double> half_context;
+    std::optional<double> half_context{};
     bool operator==(const AcceptanceSpec&) const = default;
 };
 
@@ -68,8 +68,8 @@ struct SpeculationSpec {  // `speculation`
     std::string policy = "none";  // of speculation_policies()
     int drafts = 0;               // static: k; goodput: the largest k
     // table: {smallest batch, k}, batches ascending from 1
-    std::vector<std::pair<std::int64_t, int>> table;
-    AcceptanceSpec acceptance;
+    std::vector<std::pair<std::int64_t, int>> table{};
+    AcceptanceSpec acceptance{};
     bool operator==(const SpeculationSpec&) const = default;
 
     int most_drafts() const {

@@ -136,9 +136,9 @@ TEST_CASE("defaults and limits of the linear layers") {
     CHECK_THAT(load_error(kSteady, {{"linear.buffer_length", "129"}}),
                ContainsSubstring("from 1 to 128, got `129`"));
     CHECK_THAT(load_error(kSteady, {{"linear.form", "direct"}}),
-               ContainsSubstring("linear.form: expected one of recurrent, buffered, got `direct`"));
-    CHECK_THAT(load_error(kSteady, {{"linear.state_dtype", "bf16"}}),
-               ContainsSubstring("linear.state_dtype: expected one of fp32, got `bf16`"));
+               ContainsSubstring("linear.form: expected one of recurrent, buffered, auto, got `direct`"));
+    CHECK_THAT(load_error(kSteady, {{"linear.state_dtype", "fp16"}}),
+               ContainsSubstring("linear.state_dtype: expected one of fp32, bf16, split, got `fp16`"));
     CHECK(load_error(kSteady, {{"linear", "{form: buffered}"}}) ==
           "--set linear={form: buffered}: linear.buffer_length: missing required key");
 }
@@ -262,8 +262,8 @@ TEST_CASE("sizes that cannot be") {
     CHECK(message("device.memory", "0 B") == "expected a size in bytes above zero, got `0 B`");
     CHECK(message("device.peak_bandwidth", "-1 TB/s") == "expected a bandwidth above zero, got `-1 TB/s`");
     CHECK(message("name", "../up") == "expected a name of letters, digits, `.`, `_` and `-`, got `../up`");
-    CHECK(message("workload.kind", "closed", kAzure) ==
-          "expected one of steady, poisson, trace, got `closed`");
+    CHECK(message("workload.kind", "shut", kAzure) ==
+          "expected one of steady, poisson, gamma, closed, trace, got `shut`");
     CHECK(message("workload.requests", "0", kAzure) == "expected an integer from 1 to 1000000000, got `0`");
     CHECK(message("workload.prompt_tokens", "5", kAzure) == "expected a map, got `5`");
     CHECK(message("workload.prompt_tokens", "{constant: 1, quantiles: [1, 2]}", kAzure) ==
