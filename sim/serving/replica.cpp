@@ -15,6 +15,7 @@ std::int64_t declared_tokens(const Arrival& arrival) {
 
 // time x part / whole, rounded down, without leaving 64 bits.
 Time share_of(Time time, std::int64_t part, std::int64_t whole) {
+    if (part == 0) return {};  // of most steps
     const std::int64_t ps = time.value();
     return Time(ps / whole * part + ps % whole * part / whole);
 }
@@ -70,9 +71,9 @@ const StepShape* Replica::begin_step(Time now) {
         form_prefill(now, !preempted);
     } else {
         form_prefill(now, true);
-        if (chunks_.empty()) {
+        if (chunks_.empty() && rows_->rows() > 0) {
             make_room(now);
-            if (rows_->rows() > 0) form_decode();
+            form_decode();
         }
     }
     if (chunks_.empty() && !decodes_) {
@@ -106,21 +107,21 @@ void Replica::admit(Slot slot, Time now) {
 }
 
 void Replica::form_prefill(Time now, bool admits) {
-    const std::int64_t budget = spec_.step_tokens - shape_.tokens();
-    if (budget <= 0) return;
-    if (partial_) {
-        take_chunk(*partial_, budget);
+    if (!partial_ && queue_.empty()) return;
+    std::int64_t budget = spec_.step_tokens - shape_.tokens();
+    if (budget > 0 && partial_) {
+        budget -= take_chunk(*partial_, budget);
         partial_.reset();
     }
-    while (admits && shape_.tokens() < spec_.step_tokens && head_is_admitted()) {
+    while (admits && budget > 0 && head_is_admitted()) {
         const Slot slot = queue_.front();
         queue_.pop();
         admit(slot, now);
-        take_chunk(slot, spec_.step_tokens - shape_.tokens());
+        budget -= take_chunk(slot, budget);
     }
 }
 
-void Replica::take_chunk(Slot slot, std::int64_t budget) {
+std::int64_t Replica::take_chunk(Slot slot, std::int64_t budget) {
     const InFlight& r = table_[slot];
     const std::int64_t tokens = std::min(budget, r.target - r.prefilled);
     chunks_.push_back({slot, tokens});
@@ -131,6 +132,7 @@ void Replica::take_chunk(Slot slot, std::int64_t budget) {
     prefill.query_key_pairs += tokens * r.prefilled + tokens * (tokens + 1) / 2;
     // Only the last token of a prompt needs logits.
     shape_.logit_rows += r.prefilled + tokens == r.target ? 1 : 0;
+    return tokens;
 }
 
 void Replica::form_decode() {
@@ -320,13 +322,14 @@ void Replica::check_books(std::int64_t tokens) {
     KVSIM_CHECK(in_system() == running() + queue_.size(), "{} requests, {} running, {} waiting", in_system(),
                 running(), queue_.size());
     const std::int64_t rows = rows_->rows();
-    KVSIM_CHECK(rows <= running() && rows_->context_sum() >= rows &&
-                    rows_->context_sum() <= pool_.pages_held() * pool_.size().page_tokens &&
-                    (rows > 0 || rows_->context_sum() == 0),
-                "{} rows of {} tokens, {} requests with {} pages", rows, rows_->context_sum(), running(),
+    const std::int64_t cached = rows_->context_sum();
+    const std::int64_t buffered = rows_->buffered_tokens();
+    KVSIM_CHECK(rows <= running() && cached >= rows && (rows > 0 || cached == 0) &&
+                    cached <= pool_.pages_held() * pool_.size().page_tokens,
+                "{} rows of {} tokens, {} requests with {} pages", rows, cached, running(),
                 pool_.pages_held());
-    KVSIM_CHECK(rows_->buffered_tokens() >= 0 && (rows > 0 || rows_->buffered_tokens() == 0),
-                "{} records buffered by {} rows", rows_->buffered_tokens(), rows);
+    KVSIM_CHECK(buffered >= 0 && (rows > 0 || buffered == 0), "{} records buffered by {} rows", buffered,
+                rows);
     // Invariant 10: only the prefill of one long prompt takes steps without a token.
     idle_steps_ = tokens > 0 ? 0 : idle_steps_ + 1;
     KVSIM_CHECK(idle_steps_ <= longest_ / spec_.step_tokens + 2, "{} steps without a token", idle_steps_);

@@ -69,7 +69,7 @@ class Replica {
     bool head_is_admitted() const;
     void admit(Slot slot, Time now);
     void form_prefill(Time now, bool admits);
-    void take_chunk(Slot slot, std::int64_t budget);
+    std::int64_t take_chunk(Slot slot, std::int64_t budget);  // tokens taken
     void form_decode();
     bool make_room(Time now);  // true if somebody had to give way
     Slot victim() const;

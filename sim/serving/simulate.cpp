@@ -12,6 +12,7 @@
 #include "sim/policies/form.hpp"
 #include "sim/results/collector.hpp"
 #include "sim/serving/cohort_rows.hpp"
+#include "sim/serving/length_times.hpp"
 #include "sim/serving/serve.hpp"
 #include "sim/serving/service.hpp"
 #include "sim/serving/steady.hpp"
@@ -51,18 +52,15 @@ RunResult run_steady(const Experiment& experiment, const SteadyWorkload& workloa
     const Capacity capacity = capacity_for(experiment, workload.context + 1);
     if (workload.batch <= capacity.requests)
         return serve_steady(workload, experiment.linear, pricer, experiment.horizon);
-    RunResult result;  // the batch cannot exist: all of it is refused
-    result.requests.read = workload.batch;
-    result.requests.rejected = workload.batch;
-    result.rejected_by.state_slots = capacity.limit == Limit::kStateSlots ? workload.batch : 0;
-    const bool pool = capacity.limit == Limit::kKvTokens || capacity.limit == Limit::kBlocks ||
-                      capacity.limit == Limit::kBytes;
-    result.rejected_by.kv_tokens = pool ? workload.batch : 0;
-    result.rejected_by.max_running = capacity.limit == Limit::kMaxRunning ? workload.batch : 0;
-    return result;
+    Collector collector;  // the batch cannot exist: all of it is refused
+    for (std::int64_t row = 0; row < workload.batch; ++row) {
+        collector.arrived(Time(), workload.context, workload.steps);
+        collector.rejected(capacity.limit);
+    }
+    return collector.take({Time(), workload.batch});
 }
 
-ServeSpec serve_spec(const Experiment& experiment) {
+ServeSpec serve_spec(const Experiment& experiment, const LengthTimes& lengths) {
     // What a pool holds does not depend on the length of requests.
     const Capacity capacity = capacity_for(experiment, 1);
     ServeSpec spec;
@@ -74,8 +72,8 @@ ServeSpec serve_spec(const Experiment& experiment) {
     spec.replicas = experiment.serving.replicas;
     spec.router = experiment.serving.router;
     spec.horizon = experiment.horizon;
-    spec.make_rows = [&experiment, page = spec.replica.pool.page_tokens] {
-        return std::make_unique<CohortRows>(make_decode_form(experiment.linear), page);
+    spec.make_rows = [&, page = spec.replica.pool.page_tokens] {
+        return std::make_unique<CohortRows>(make_decode_form(experiment.linear, &lengths), page);
     };
     return spec;
 }
@@ -83,8 +81,11 @@ ServeSpec serve_spec(const Experiment& experiment) {
 RunResult run_arrivals(const Experiment& experiment, const StepPricer& pricer) {
     const ServingSpec& serving = experiment.serving;
     const std::unique_ptr<ArrivalSource> arrivals = make_arrivals(experiment.workload, experiment.seed);
-    if (!serving.service)
-        return serve(serve_spec(experiment), *arrivals, pricer, Collector(serving.slo, serving.warmup));
+    if (!serving.service) {
+        const PricedLengths lengths(pricer);
+        return serve(serve_spec(experiment, lengths), *arrivals, pricer,
+                     Collector(serving.slo, serving.warmup));
+    }
     ServeSpec spec = service_spec(serving.replicas);
     spec.horizon = experiment.horizon;
     ServiceArrivals one_step_each(*arrivals);

@@ -2,17 +2,10 @@
 
 #include "sim/base/check.hpp"
 #include "sim/policies/form.hpp"
+#include "sim/results/collector.hpp"
 #include "sim/serving/length_times.hpp"
-#include "sim/serving/step_totals.hpp"
 
 namespace kvsim {
-namespace {
-
-Summary constant_samples(double value, std::int64_t count) {
-    return {count, value, value, value, value};
-}
-
-}  // namespace
 
 RunResult serve_steady(const SteadyWorkload& workload, const LinearServing& linear, const StepPricer& pricer,
                        std::optional<Time> horizon) {
@@ -23,7 +16,7 @@ RunResult serve_steady(const SteadyWorkload& workload, const LinearServing& line
     const DecodeForm form = make_decode_form(linear, &times);
     if (form.flush) fill_buffers(*form.flush, linear, batch);
 
-    StepTotals totals;
+    Collector collector;
     std::int64_t steps = 0;
     for (; steps < workload.steps; ++steps) {
         StepShape shape;
@@ -35,20 +28,17 @@ RunResult serve_steady(const SteadyWorkload& workload, const LinearServing& line
             shape[form.form] = LinearWork{batch, batch, 0, 0};
         }
         const StepPrice price = pricer.price(shape);
-        if (horizon && totals.busy() + price.time > *horizon) break;
-        totals.add_step(shape, price, batch);
-        totals.add_gaps(price.time, batch);
-        totals.add_tokens(batch);
+        const Time end = collector.busy() + price.time;
+        if (horizon && end > *horizon) break;
+        collector.step(shape, price, batch, end);
+        collector.tokens(batch);
+        collector.gaps(price.time, batch, batch);
     }
 
-    RunResult result;
-    result.requests.read = batch;
-    result.requests.unfinished = batch;
-    result.prompt_tokens = constant_samples(static_cast<double>(workload.context), batch);
-    result.output_tokens = constant_samples(static_cast<double>(steps), batch);
-    if (steps > 0)
-        result.tpot_ms = constant_samples(to_ms(totals.busy()) / static_cast<double>(steps), batch);
-    totals.write(result, steps < workload.steps ? *horizon : totals.busy());
+    RunResult result = collector.take({steps < workload.steps ? *horizon : collector.busy(), batch});
+    result.prompt_tokens = constant_summary(static_cast<double>(workload.context), batch);
+    result.output_tokens = constant_summary(static_cast<double>(steps), batch);
+    if (steps > 0) result.tpot_ms = constant_summary(to_ms(result.busy) / static_cast<double>(steps), batch);
     return result;
 }
 

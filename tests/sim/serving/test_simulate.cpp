@@ -33,7 +33,11 @@ Experiment experiment(WorkloadSpec workload) {
 }
 
 StepCost cost_of(const Experiment& e) {
-    return StepCost({e.model, {}, e.engine.steps, e.linear.state, FittedOperators(e.device),
+    return StepCost({e.model,
+                     {},
+                     e.engine.steps,
+                     e.linear.state,
+                     FittedOperators(e.device),
                      {fit_profile(testing::synthetic_profile()), false}});
 }
 
@@ -104,8 +108,8 @@ TEST_CASE("weights that do not fit are the user's mistake") {
 TEST_CASE("a form that cannot be served is the user's mistake") {
     Experiment e = experiment(conversations(10));
     e.linear.form = Form::kDirect;
-    CHECK_THROWS_WITH(run(e),
-                      ContainsSubstring("linear.form: expected one of recurrent, buffered, got direct"));
+    CHECK_THROWS_WITH(
+        run(e), ContainsSubstring("linear.form: expected one of recurrent, buffered, auto, got direct"));
 }
 
 TEST_CASE("Poisson arrivals are served, priced and summed up") {
