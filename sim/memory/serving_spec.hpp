@@ -51,7 +51,7 @@ struct SchedulerSpec {
 
 struct FlushSpec {  // `linear.flush`
     std::string policy = "fixed_length";  // of flush_policies()
-    int most_per_step = 0;                // deferred: rows that may flush in a step
+    int most_per_step = 0;  // deferred: rows that may flush in a step; 0: rows / buffer_length, rounded up
     bool operator==(const FlushSpec&) const = default;
 };
 

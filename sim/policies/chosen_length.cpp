@@ -7,7 +7,7 @@
 namespace kvsim {
 namespace {
 
-constexpr double kLeastGain = 0.01;  // of the step, for which a choice is changed
+constexpr double kLeastGain = 0.002;  // of the step, for which a choice is changed
 
 class ChosenLength final : public FlushPolicy {
   public:

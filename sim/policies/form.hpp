@@ -49,9 +49,10 @@ std::span<const int> automatic_lengths();
 
 // Serves with that one of `lengths` which is fastest for the number of rows, 1 being the recurrent form;
 // `flush` keeps the buffers in cycles of that length. Looks whenever the number of rows has changed, but
-// stays with its choice unless another is faster by 1 %, and for `ring` steps after a change, so that what a
-// change costs is paid back. A change to the recurrent form flushes every row in its first step; one to
-// another length holds for a row from its next flush.
+// stays with its choice unless another is faster by 0.2 %, and for `ring` steps after a change: a change to
+// the recurrent form costs up to a tenth of a step, which some tens of steps pay back. A change to the
+// recurrent form flushes every row in its first step; one to another length holds for a row from its next
+// flush.
 std::unique_ptr<FlushPolicy> make_chosen_length(std::vector<int> lengths, int ring,
                                                 std::unique_ptr<FlushPolicy> flush, const LengthTimes& times);
 
