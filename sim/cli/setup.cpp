@@ -8,6 +8,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/cost/fit.hpp"
+#include "sim/workload/synthetic.hpp"
 
 namespace kvsim {
 namespace {
@@ -54,7 +55,8 @@ StepCost make_step_cost(const Experiment& experiment) {
         throw_mistake({}, "profile_dir", fmt::format("no such folder: {}", folder.string()));
     return StepCost(
         {experiment.model, experiment.parallelism, experiment.engine.steps, experiment.linear.state,
-         load_fitted_operators(experiment.device, experiment.profile_dir), linear_kernels(experiment)});
+         load_fitted_operators(experiment.device, experiment.profile_dir), linear_kernels(experiment),
+         experiment.serving.speculation.most_drafts()});
 }
 
 std::int64_t mean_tokens_per_request(const Experiment& experiment) {
@@ -63,8 +65,16 @@ std::int64_t mean_tokens_per_request(const Experiment& experiment) {
         std::int64_t operator()(const SteadyWorkload& w) const {
             return w.context + 1;  // and the token of the step
         }
-        std::int64_t operator()(const SyntheticWorkload& w) const { return mean_tokens(generate(w, seed)); }
-        std::int64_t operator()(const TraceWorkload& w) const { return mean_tokens(read_trace(w.path)); }
+        std::int64_t operator()(const SyntheticWorkload& w) const {
+            RequestDraws draws(w, seed);
+            std::int64_t sum = 0;
+            for (std::int64_t i = 0; i < w.requests; ++i) {
+                const Arrival arrival = draws.request(Time());
+                sum += arrival.prompt_tokens + arrival.output_tokens;
+            }
+            return (sum + w.requests - 1) / w.requests;
+        }
+        std::int64_t operator()(const TraceWorkload& w) const { return mean_tokens(read_trace(w, seed)); }
     };
     return std::visit(Visitor{experiment.seed}, experiment.workload);
 }
