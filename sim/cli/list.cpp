@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -18,8 +19,10 @@
 #include "sim/config/supported.hpp"
 #include "sim/cost/step_cost.hpp"
 #include "sim/memory/capacity.hpp"
+#include "sim/memory/serving_spec.hpp"
 #include "sim/policies/flush.hpp"
 #include "sim/policies/form.hpp"
+#include "sim/policies/speculation.hpp"
 #include "sim/results/fields.hpp"
 
 namespace kvsim {
@@ -54,13 +57,20 @@ Items entries(const Table& table) {
     return items;
 }
 
+// The dimension of system behaviour that a kind of policy works on: execution and scheduling, placement and
+// migration, or representation and retention. Jiang et al., Towards Efficient Large Language Model Serving: A
+// Survey on System-Aware KV Cache Optimization, Findings of ACL 2026.
+enum class Axis : std::uint8_t { kNone, kTemporal, kSpatial, kStructural };
+constexpr std::array<std::string_view, 4> kAxisNames{"", "temporal", "spatial", "structural"};
+
 struct Kind {
     std::string_view name;
     std::string_view help;
     Items (*items)();
+    Axis axis = Axis::kNone;  // of a policy
 };
 
-constexpr std::array<Kind, 14> kKinds{{
+constexpr std::array<Kind, 20> kKinds{{
     {"models", "files of configs/models: `model` of an experiment", [] { return files(FileKind::kModel); }},
     {"devices", "files of configs/devices: `device`", [] { return files(FileKind::kDevice); }},
     {"engines", "files of configs/engines: `engine`", [] { return files(FileKind::kEngine); }},
@@ -68,8 +78,22 @@ constexpr std::array<Kind, 14> kKinds{{
     {"experiments", "files of configs/experiments: `experiment` of a sweep",
      [] { return files(FileKind::kExperiment); }},
     {"parts", "what layers are made of: `type` of a part of a model", [] { return entries(kPartTypeNames); }},
-    {"forms", "ways to serve the linear layers: `linear.form`", [] { return entries(form_policies()); }},
-    {"flush", "policies that fold a buffer into its state", [] { return entries(flush_policies()); }},
+    {"forms", "ways to serve the linear layers: `linear.form`", [] { return entries(form_policies()); },
+     Axis::kStructural},
+    {"flush", "when a buffer is folded into its state: `linear.flush.policy`",
+     [] { return entries(flush_policies()); }, Axis::kTemporal},
+    {"speculation", "how many drafts are verified: `speculation.policy`",
+     [] { return entries(speculation_policies()); }, Axis::kTemporal},
+    {"steps", "how an engine mixes prefill and decode: `scheduler.steps`",
+     [] { return entries(kStepRuleNames); }, Axis::kTemporal},
+    {"orders", "who is admitted first: `scheduler.order`", [] { return entries(kQueueOrderNames); },
+     Axis::kTemporal},
+    {"admission", "what is set aside for a request: `scheduler.admission`",
+     [] { return entries(kAdmissionRuleNames); }, Axis::kSpatial},
+    {"victims", "who gives way when memory runs out: `scheduler.victim`",
+     [] { return entries(kVictimRuleNames); }, Axis::kStructural},
+    {"routers", "which replica takes a request: `router`", [] { return entries(kRouterRuleNames); },
+     Axis::kSpatial},
     {"state_formats", "`linear.state_dtype`; each needs a measured kernel",
      [] { return entries(kSupportedStateFormats); }},
     {"limits", "what may bind the number of requests", [] { return entries(kLimitNames); }},
@@ -83,14 +107,15 @@ constexpr std::array<Kind, 14> kKinds{{
 void print_kind(const Kind& kind) {
     fmt::print("{}: {}\n", kind.name, kind.help);
     const Items items = kind.items();
+    const std::string_view axis = kAxisNames[static_cast<std::size_t>(kind.axis)];
     std::size_t width = 0;
     for (const Item& item : items) width = std::max(width, item.name.size());
     for (const Item& item : items) {
-        if (item.help.empty()) {
-            fmt::print("  {}\n", item.name);
-        } else {
-            fmt::print("  {:<{}}  {}\n", item.name, width, item.help);
+        std::string line = fmt::format("  {:<{}}", item.name, width);
+        for (const std::string_view column : {axis, std::string_view(item.help)}) {
+            if (!column.empty()) line += fmt::format("  {}", column);
         }
+        fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
     }
 }
 

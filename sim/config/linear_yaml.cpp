@@ -94,7 +94,11 @@ void refuse_buffer(const YamlCursor& map, const YamlCursor& form) {
 LinearServing read_linear(const YamlCursor& map, StateFormat state) {
     LinearServing linear;
     const YamlCursor form = map.find("form");
-    const std::optional<std::size_t> index = form.choice_index(kFormChoices);
+    const bool direct = form.is_word(name(Form::kDirect));
+    if (direct)
+        form.mistake(
+            fmt::format("expected one of {}, got direct, which has no kernel yet", join(kFormChoices)));
+    const std::optional<std::size_t> index = direct ? std::nullopt : form.choice_index(kFormChoices);
     linear.choose_form = index && kFormChoices[*index] == kAuto;
     if (index && *index > 0) linear.form = Form::kBuffered;
     linear.state = read_state_dtype(map.find("state_dtype"), state);

@@ -98,6 +98,15 @@ class SmallCommands(CliTest):
                      "state_slots", "roofline", "ttft_ms.p99", "dram_read_bytes"):
             self.assertRegex(text, rf"(?m)^  {re.escape(name)}(  |$)")
 
+    def test_list_names_the_axis_of_every_policy(self):
+        for kind, axis in (("forms", "structural"), ("flush", "temporal"), ("speculation", "temporal"),
+                           ("steps", "temporal"), ("orders", "temporal"), ("admission", "spatial"),
+                           ("victims", "structural"), ("routers", "spatial")):
+            lines = self.kvsim("list", kind).stdout.splitlines()[1:]
+            self.assertGreater(len(lines), 1)
+            for line in lines:
+                self.assertEqual(line.split()[1], axis)
+
     def test_list_one_kind(self):
         text = self.kvsim("list", "models").stdout
         names = sorted(path.stem for path in (ROOT / "configs/models").glob("*.yaml"))
