@@ -51,7 +51,7 @@ class BreakdownSum {
 
 // Of requests that arrived after the warm-up, the 1 %, rounded up, with the largest E2E; of equal ones those
 // that finished first. `e2e` holds theirs in any order.
-Breakdown slowest(std::span<const FinishedRequest> requests, Time warmup, std::span<std::int64_t> e2e) {
+Breakdown slowest(const FinishedRequests& requests, Time warmup, std::span<std::int64_t> e2e) {
     BreakdownSum sum;
     if (e2e.empty()) return sum.mean();
     const auto wanted = (e2e.size() + 99) / 100;
@@ -211,38 +211,33 @@ void Collector::sum_steps(RunResult& result, const RunEnd& end) const {
 }
 
 void Collector::sum_requests(RunResult& result, const RunEnd& end) const {
-    // One metric at a time, so that the copy that is reordered stays small.
-    std::vector<std::int64_t> times;
-    times.reserve(finished_.size());
-    const auto copy = [&](auto time_of) {
-        times.clear();
-        for (const FinishedRequest& r : finished_) {
-            if (r.arrived >= warmup_) times.push_back(time_of(r).value());
-        }
-        return std::span<std::int64_t>(times);
-    };
-    result.ttft_ms = summarise(copy([](const FinishedRequest& r) { return r.ttft; }), kMsPerPs);
-    result.queue_ms = summarise(copy([](const FinishedRequest& r) { return r.queue; }), kMsPerPs);
-    result.e2e_ms = summarise(copy([](const FinishedRequest& r) { return r.e2e; }), kMsPerPs);
-
+    std::vector<std::int64_t> ttft, queue, e2e;
     std::vector<double> tpot;
+    for (std::vector<std::int64_t>* times : {&ttft, &queue, &e2e}) times->reserve(finished_.size());
     tpot.reserve(finished_.size());
     BreakdownSum sum;
-    std::int64_t completed = 0, good = 0;
+    std::int64_t completed = 0;
+    std::int64_t good = 0;
     for (const FinishedRequest& r : finished_) {
         completed += r.arrived + r.e2e >= warmup_ ? 1 : 0;
         if (r.arrived < warmup_) continue;
         sum.add(r);
         good += meets(slo_, r) ? 1 : 0;
+        ttft.push_back(r.ttft.value());
+        queue.push_back(r.queue.value());
+        e2e.push_back(r.e2e.value());
         if (r.output_tokens == 1) {
             ++result.one_token_outputs;
         } else {
             tpot.push_back(to_ms(r.e2e - r.ttft) / static_cast<double>(r.output_tokens - 1));
         }
     }
+    result.ttft_ms = summarise(ttft, kMsPerPs);
+    result.queue_ms = summarise(queue, kMsPerPs);
+    result.e2e_ms = summarise(e2e, kMsPerPs);
     result.tpot_ms = summarise(tpot);
     result.breakdown = sum.mean();
-    result.slowest_breakdown = slowest(finished_, warmup_, times);
+    result.slowest_breakdown = slowest(finished_, warmup_, e2e);
     const Breakdown& b = result.breakdown;
     result.stability = backlog_.test(time_from_seconds((b.e2e_ms() - b.queue_ms) * 1e-3));
     if (end.simulated <= warmup_) return;

@@ -74,7 +74,7 @@ class Collector {
     std::int64_t arrived_late_ = 0;  // not before `warmup`
     std::int64_t rejected_ = 0;
     RejectedBy rejected_by_;
-    std::vector<FinishedRequest> finished_;
+    FinishedRequests finished_;
     std::int64_t preemptions_ = 0;
     Histogram prompts_, outputs_;
     Backlog backlog_;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -28,6 +29,8 @@ struct FinishedRequest {
     std::uint32_t output_tokens = 0;
 };
 static_assert(sizeof(FinishedRequest) <= 64);
+// Grows without moving what it holds, which would take as much memory again.
+using FinishedRequests = std::deque<FinishedRequest>;
 
 // Percentiles by linear interpolation between closest ranks (numpy's default), over `count` samples; empty
 // without any.
@@ -39,19 +42,11 @@ struct Summary {
     // batches of samples that follow each other. Samples in no order in time, or fewer than 100, have none.
     std::optional<double> ci95{};
 };
-// Of values x scale, for example 1e-9 for picoseconds in milliseconds; in order of time. Both reorder.
-Summary summarise(std::span<std::int64_t> values, double scale);
-Summary summarise(std::span<double> values);
+// Of values x scale, for example 1e-9 for picoseconds in milliseconds; all >= 0, in order of time.
+Summary summarise(std::span<const std::int64_t> values, double scale);
+Summary summarise(std::span<const double> values);
 // `count` samples of the same value.
 Summary constant_summary(double value, std::int64_t count);
-
-// `count` samples of the same duration.
-struct TimeSamples {
-    Time time;
-    std::int64_t count = 0;
-};
-// In milliseconds; equals the summary of the samples written out one by one.
-Summary summarise_ms(std::vector<TimeSamples>& samples);  // sorts in place
 
 struct RequestCounts {
     std::int64_t read = 0;  // == completed + rejected + dropped + unfinished
@@ -126,7 +121,7 @@ struct RunResult {
     std::int64_t flushes = 0;
     double mean_batch = 0.0;  // admitted requests, mean over steps
 
-    std::vector<FinishedRequest> finished;  // in the order in which they finished, those of the warm-up too
+    FinishedRequests finished;  // in the order in which they finished, those of the warm-up too
 };
 
 }  // namespace kvsim

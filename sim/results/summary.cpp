@@ -1,5 +1,9 @@
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <type_traits>
+#include <utility>
 
 #include "sim/base/check.hpp"
 #include "sim/base/percentile.hpp"
@@ -37,33 +41,93 @@ std::optional<double> batch_means_interval(std::span<const T> values) {
 template <class T>
 class Selection {
   public:
-    explicit Selection(std::span<T> values) : values_(values) {}
-    T at(std::int64_t rank) {
-        const auto index = static_cast<std::size_t>(rank);
-        if (index >= from_) {
-            const auto begin = values_.begin();
-            std::nth_element(begin + static_cast<std::ptrdiff_t>(from_), begin + rank, values_.end());
-            from_ = index;
+    explicit Selection(std::vector<T> values) : values_(std::move(values)) {}
+    T at(std::size_t rank) {
+        if (rank >= from_) {
+            const auto nth = values_.begin() + static_cast<std::ptrdiff_t>(rank);
+            std::nth_element(values_.begin() + static_cast<std::ptrdiff_t>(from_), nth, values_.end());
+            from_ = rank;
         }
-        return values_[index];
+        return values_[rank];
     }
 
   private:
-    std::span<T> values_;
+    std::vector<T> values_;
     std::size_t from_ = 0;  // what lies below has its place
+};
+
+// Ranks of values >= 0 without ordering all of them: counts the values by exponent and the first 8 bits of
+// the mantissa, and selects within the buckets that hold a rank.
+template <class T>
+class Ranks {
+  public:
+    Ranks(std::span<const T> values, T min, T max, std::span<const std::int64_t> ranks)
+        : lowest_(bits(min)), selection_(pick(values, max, ranks)) {}
+    // One of the ranks; they may not fall from call to call by more than one.
+    T at(std::int64_t rank) {
+        const auto found = std::upper_bound(picked_.begin(), picked_.end(), rank,
+                                            [](std::int64_t r, const Picked& p) { return r < p.first_rank; });
+        const Picked& bucket = *std::prev(found);
+        return selection_.at(static_cast<std::size_t>(rank - bucket.first_rank + bucket.first_picked));
+    }
+
+  private:
+    struct Picked {  // a bucket whose values were all taken
+        std::int64_t first_rank = 0;
+        std::int64_t first_picked = 0;
+    };
+
+    // Doubles above zero are in the order of their bits; rounding to one keeps the order of integers.
+    static std::uint64_t bits(T value) {
+        return std::bit_cast<std::uint64_t>(static_cast<double>(value)) >> 44;
+    }
+    std::vector<T> pick(std::span<const T> values, T max, std::span<const std::int64_t> ranks) {
+        std::vector<std::int64_t> counts(static_cast<std::size_t>(bits(max) - lowest_ + 1));
+        for (const T value : values) ++counts[bits(value) - lowest_];
+        std::vector<bool> wanted(counts.size());
+        std::int64_t before = 0;
+        std::int64_t taken = 0;
+        for (std::size_t b = 0; b < counts.size(); ++b) {
+            const std::int64_t end = before + counts[b];
+            const auto inside = [&](std::int64_t r) { return before <= r && r < end; };
+            if (std::ranges::any_of(ranks, inside)) {
+                wanted[b] = true;
+                picked_.push_back({before, taken});
+                taken += counts[b];
+            }
+            before = end;
+        }
+        std::vector<T> chosen;
+        chosen.reserve(static_cast<std::size_t>(taken));
+        for (const T value : values) {
+            if (wanted[bits(value) - lowest_]) chosen.push_back(value);
+        }
+        return chosen;
+    }
+
+    std::uint64_t lowest_;
+    std::vector<Picked> picked_;
+    Selection<T> selection_;
 };
 
 template <class T>
 using Sum = std::conditional_t<std::is_integral_v<T>, WideSum, double>;
 
 template <class T>
-Summary summary_of(std::span<T> values, double scale) {
+Summary summary_of(std::span<const T> values, double scale) {
     Summary s;
     s.count = static_cast<std::int64_t>(values.size());
     if (values.empty()) return s;
     const auto count = static_cast<double>(s.count);
     Sum<T> sum = 0;
-    for (const T value : values) sum += value;
+    T min = values.front();
+    T max = values.front();
+    for (const T value : values) {
+        sum += value;
+        min = std::min(min, value);
+        max = std::max(max, value);
+    }
+    KVSIM_CHECK(min >= 0, "a sample of {}", min);
     const double mean = static_cast<double>(sum) / count;
     double squares = 0.0;
     for (const T value : values) {
@@ -72,25 +136,34 @@ Summary summary_of(std::span<T> values, double scale) {
     }
     s.mean = mean * scale;
     s.std = std::sqrt(squares / count) * scale;
-    s.ci95 = batch_means_interval<T>(values);
+    s.ci95 = batch_means_interval(values);
     if (s.ci95) *s.ci95 *= scale;
-    Selection<T> selection(values);
-    const auto at = [&](std::int64_t rank) { return static_cast<double>(selection.at(rank)) * scale; };
-    s.p50 = percentile(s.count, 0.50, at);
-    s.p90 = percentile(s.count, 0.90, at);
-    s.p95 = percentile(s.count, 0.95, at);
-    s.p99 = percentile(s.count, 0.99, at);
-    s.max = at(s.count - 1);
+    s.max = static_cast<double>(max) * scale;
+
+    constexpr std::array<double, 4> kQuantiles{0.50, 0.90, 0.95, 0.99};
+    std::vector<std::int64_t> needed;
+    for (const double q : kQuantiles) {
+        percentile(s.count, q, [&](std::int64_t rank) {
+            needed.push_back(rank);
+            return 0.0;
+        });
+    }
+    Ranks<T> ranks(values, min, max, needed);
+    const auto at = [&](std::int64_t rank) { return static_cast<double>(ranks.at(rank)) * scale; };
+    s.p50 = percentile(s.count, kQuantiles[0], at);
+    s.p90 = percentile(s.count, kQuantiles[1], at);
+    s.p95 = percentile(s.count, kQuantiles[2], at);
+    s.p99 = percentile(s.count, kQuantiles[3], at);
     return s;
 }
 
 }  // namespace
 
-Summary summarise(std::span<std::int64_t> values, double scale) {
+Summary summarise(std::span<const std::int64_t> values, double scale) {
     return summary_of(values, scale);
 }
 
-Summary summarise(std::span<double> values) {
+Summary summarise(std::span<const double> values) {
     return summary_of(values, 1.0);
 }
 
@@ -101,15 +174,6 @@ Summary constant_summary(double value, std::int64_t count) {
     s.mean = s.p50 = s.p90 = s.p95 = s.p99 = s.max = value;
     s.std = 0.0;
     return s;
-}
-
-Summary summarise_ms(std::vector<TimeSamples>& samples) {
-    std::sort(samples.begin(), samples.end(), [](const TimeSamples& a, const TimeSamples& b) {
-        return a.time != b.time ? a.time < b.time : a.count < b.count;
-    });
-    Histogram histogram;
-    for (const TimeSamples& s : samples) histogram.add(s.time.value(), s.count);
-    return histogram.summary(1e-9);
 }
 
 }  // namespace kvsim

@@ -89,7 +89,7 @@ auto key(const FinishedRequest& r) {
                       r.preempted, r.flush);
 }
 
-bool same_requests(std::vector<FinishedRequest> a, std::vector<FinishedRequest> b) {
+bool same_requests(FinishedRequests a, FinishedRequests b) {
     const auto less = [](const FinishedRequest& x, const FinishedRequest& y) { return key(x) < key(y); };
     std::sort(a.begin(), a.end(), less);
     std::sort(b.begin(), b.end(), less);
