@@ -66,7 +66,10 @@ inline constexpr double kPicosecondsPerSecond = 1e12;
 inline Time time_from_seconds(double seconds) {
     const double ps = seconds * kPicosecondsPerSecond;
     KVSIM_CHECK(std::abs(ps) < 9.2e18, "time beyond the range of picoseconds: {} s", seconds);
-    return Time(std::llround(ps));
+    // std::llround(ps), inline: halves away from zero; the rest is exact.
+    const auto whole = static_cast<std::int64_t>(ps);
+    const double rest = ps - static_cast<double>(whole);
+    return Time(whole + (rest >= 0.5 ? 1 : 0) - (rest <= -0.5 ? 1 : 0));
 }
 inline Time time_from_us(double us) {
     return time_from_seconds(us * 1e-6);

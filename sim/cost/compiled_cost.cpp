@@ -31,6 +31,7 @@ struct CompiledStepCost::Impl {
     std::optional<PlannedPass> draft;
     std::vector<std::int32_t> slots = std::vector<std::int32_t>(kPlans, -1);
     std::vector<StepPlan> plans;  // of steps without prompts
+    std::size_t last = 0;         // plan that was asked for
     StepPlan with_prompts;        // of the last step with some
     OperatorList end;             // of the plan that is being made
 
@@ -59,14 +60,15 @@ struct CompiledStepCost::Impl {
 
     StepPlan& plan_of(const StepShape& shape) {
         const PlanKey key(shape);
+        if (last < plans.size() && plans[last].key == key) return plans[last];
         std::int32_t& slot = slots[key.hash() % kPlans];
         if (slot < 0) {
             slot = static_cast<std::int32_t>(plans.size());
             plans.emplace_back();
-        } else if (plans[static_cast<std::size_t>(slot)].key == key) {
-            return plans[static_cast<std::size_t>(slot)];
         }
-        StepPlan& plan = plans[static_cast<std::size_t>(slot)];
+        last = static_cast<std::size_t>(slot);
+        StepPlan& plan = plans[last];
+        if (plan.key == key) return plan;
         plan.key = {};  // of no step, should a price be refused
         make(shape, plan);
         plan.key = key;

@@ -45,7 +45,7 @@ PlanKey::PlanKey(const StepShape& shape) {
 std::size_t PlanKey::hash() const {
     std::uint64_t h = 0;
     for (const std::int64_t n : numbers) h = (h ^ static_cast<std::uint64_t>(n)) * 0x9e3779b97f4a7c15U;
-    return h >> 32;
+    return static_cast<std::size_t>(h >> 32);
 }
 
 void StepPlan::clear() {
@@ -58,18 +58,23 @@ void StepPlan::clear() {
 }
 
 void LinearTerm::renew(const LinearPart& part, const LinearWork& work, const OperatorPricer& pricer) {
-    const auto priced = [&](const LinearWork& w) {
-        const LinearTraffic traffic = set_work(op, part, w);
-        return timer ? pricer.linear(op, *timer, traffic) : pricer.price(op);
-    };
-    if (work.flushes > 0) {
-        LinearWork plain = work;
-        plain.flushes = 0;
-        plain.flushed_tokens = 0;
-        unflushed = priced(plain).time;
+    LinearWork plain = work;
+    plain.flushes = 0;
+    plain.flushed_tokens = 0;
+    if (!timer) {
+        set_work(op, part, plain);
+        unflushed = pricer.price(op).time;
+        set_work(op, part, work);
+        price = pricer.price(op);
+        return;
     }
-    price = priced(work);
-    if (work.flushes == 0) unflushed = price.time;
+    price = pricer.linear(op, *timer, set_work(op, part, work));
+    unflushed = price.time;
+    if (work.flushes > 0) {
+        const LinearShape& shape = part.shape;
+        unflushed =
+            timer->time(plain, linear_traffic(shape, std::get<LinearDecode>(op.pricing).form, plain)).time;
+    }
 }
 
 void AttentionTerm::renew(const DecodeAttentionShape& contexts, const OperatorPricer& pricer) {

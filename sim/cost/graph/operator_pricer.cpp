@@ -24,17 +24,18 @@ OperatorPrice to_price(const Estimate& e, CostFamily family) {
 
 // ---- breakpoints of the context ----
 
-// Multiples of 128 keys, a block of the kernels, up to 1024; then eight to an octave.
+// Multiples of 128 keys, a block of the kernels, up to 1024; then eight to an octave. Powers of two.
 std::int64_t breakpoint_step(std::int64_t context) {
     constexpr std::int64_t kBlock = 128, kEven = 1024, kPerOctave = 8;
     if (context < kEven) return kBlock;
     return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(context))) / kPerOctave;
 }
 std::int64_t breakpoint_below(std::int64_t context) {
-    return context / breakpoint_step(context) * breakpoint_step(context);
+    return context & -breakpoint_step(context);
 }
 std::int64_t breakpoint_above(std::int64_t context) {
-    return breakpoint_below(context) + breakpoint_step(context);
+    const std::int64_t step = breakpoint_step(context);
+    return (context & -step) + step;
 }
 
 // Of the longest sequence beyond the mean one, up to the next breakpoint.
@@ -80,7 +81,10 @@ OperatorPricer::OperatorPricer(FittedOperators operators, LinearKernelFits linea
     : operators_(std::move(operators)),
       linear_(std::move(linear)),
       launch_gap_(engine.launch_gap),
-      host_gap_(engine.host_gap) {
+      host_gap_(engine.host_gap),
+      peak_bandwidth_(device().peak_bandwidth.value()),
+      peak_flops_(
+          std::max({device().peak_bf16.value(), device().peak_fp8.value(), device().peak_fp4.value()})) {
     if (!linear_.fit) return;
     const double peak = device().peak_bandwidth.value() * 1e-9;
     if (linear_.fit->copy.law.gb_per_s > peak) {
@@ -174,7 +178,7 @@ OperatorPrice OperatorPricer::linear(const Operator& op, LinearTimer& timer,
     OperatorPrice price{timed.time,          Time(),        errors.median * kSigmaPerMedian, timed.source,
                         CostFamily::kLinear, Bound::kLaunch};
     if (linear_.scaled) price.source = Source::kExtrapolated;
-    const double memory_s = static_cast<double>(op.total_bytes()) / device().peak_bandwidth.value();
+    const double memory_s = static_cast<double>(op.total_bytes()) / peak_bandwidth_;
     if (memory_s >= 0.5 * to_seconds(timed.time)) price.bound = Bound::kMemory;
     refuse_the_impossible(op, price);
     return price;
@@ -226,10 +230,7 @@ OperatorPrice OperatorPricer::price_work(const Operator&, const AllToAll& w) con
 void OperatorPricer::refuse_the_impossible(const Operator& op, const OperatorPrice& price) const {
     const Bytes activations = op.bytes[static_cast<std::size_t>(Owner::kActivations)];
     const double dram = static_cast<double>(op.total_bytes() - activations.value());
-    const double flop_rate =
-        std::max({device().peak_bf16.value(), device().peak_fp8.value(), device().peak_fp4.value()});
-    const double least_s =
-        std::max(dram / device().peak_bandwidth.value(), static_cast<double>(op.flops) / flop_rate);
+    const double least_s = std::max(dram / peak_bandwidth_, static_cast<double>(op.flops) / peak_flops_);
     if (to_seconds(price.time) >= least_s * (1.0 - 1e-6)) return;
     throw ConfigError(profile_mistake(
         linear_.fit ? linear_.fit->origin : device().name, 0, "",

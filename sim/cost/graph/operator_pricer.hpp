@@ -86,6 +86,8 @@ class OperatorPricer {
     LinearKernelFits linear_;
     Time launch_gap_;
     Time host_gap_;
+    double peak_bandwidth_;  // bytes per second
+    double peak_flops_;      // of any format
 };
 
 }  // namespace kvsim

@@ -58,7 +58,10 @@ double GemmLaw::tiles_us(const GemmWork& w, const Gpu& gpu) const {
         const double edge =
             prologue_us + transfer_us(std::min(t.rows, m) * t.columns * kOutputBytes, sm_store_gb_per_s);
         const double blocks = std::ceil(m / t.rows) * std::ceil(n / t.columns);
+        // No split takes less than all steps spread evenly, and its reduction; margin for rounding.
+        const double least = blocks / gpu.sms * (k / kStep) * step * (1.0 - 1e-9);
         for (const double split : splits_of(w)) {
+            if (least + (split > 1.0 ? split_us + split * partial_us : 0.0) >= best) break;
             const double waves = std::ceil(blocks * split / gpu.sms);
             double us = waves * (std::ceil(k / kStep / split) * step + edge);
             if (split > 1.0) us += split_us + split * partial_us;
