@@ -13,6 +13,7 @@
 #include "sim/results/collector.hpp"
 #include "sim/serving/cohort_rows.hpp"
 #include "sim/serving/length_times.hpp"
+#include "sim/serving/sampled_rows.hpp"
 #include "sim/serving/serve.hpp"
 #include "sim/serving/service.hpp"
 #include "sim/serving/steady.hpp"
@@ -60,7 +61,16 @@ RunResult run_steady(const Experiment& experiment, const SteadyWorkload& workloa
     return collector.take({Time(), workload.batch});
 }
 
-ServeSpec serve_spec(const Experiment& experiment, const LengthTimes& lengths) {
+std::unique_ptr<DecodeRows> make_rows(const Experiment& experiment, std::int64_t page_tokens,
+                                      const StepPricer& pricer, const LengthTimes& lengths) {
+    const SpeculationSpec& speculation = experiment.serving.speculation;
+    if (speculation.most_drafts() == 0)
+        return std::make_unique<CohortRows>(make_decode_form(experiment.linear, &lengths), page_tokens);
+    return make_sampled_rows({speculation, experiment.linear, experiment.engine.memory.draft_records,
+                              static_cast<int>(page_tokens), experiment.seed, &pricer});
+}
+
+ServeSpec serve_spec(const Experiment& experiment, const StepPricer& pricer, const LengthTimes& lengths) {
     // What a pool holds does not depend on the length of requests.
     const Capacity capacity = capacity_for(experiment, 1);
     ServeSpec spec;
@@ -73,7 +83,7 @@ ServeSpec serve_spec(const Experiment& experiment, const LengthTimes& lengths) {
     spec.router = experiment.serving.router;
     spec.horizon = experiment.horizon;
     spec.make_rows = [&, page = spec.replica.pool.page_tokens] {
-        return std::make_unique<CohortRows>(make_decode_form(experiment.linear, &lengths), page);
+        return make_rows(experiment, page, pricer, lengths);
     };
     return spec;
 }
@@ -83,7 +93,7 @@ RunResult run_arrivals(const Experiment& experiment, const StepPricer& pricer) {
     const std::unique_ptr<ArrivalSource> arrivals = make_arrivals(experiment.workload, experiment.seed);
     if (!serving.service) {
         const PricedLengths lengths(pricer);
-        return serve(serve_spec(experiment, lengths), *arrivals, pricer,
+        return serve(serve_spec(experiment, pricer, lengths), *arrivals, pricer,
                      Collector(serving.slo, serving.warmup));
     }
     ServeSpec spec = service_spec(serving.replicas);
