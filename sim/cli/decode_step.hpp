@@ -19,6 +19,10 @@ struct DecodeStep {
 DecodeStep decode_step(const LinearServing& linear, std::int64_t batch, std::int64_t context,
                        const LengthTimes* times = nullptr);
 
+// The same rows with 1 + k tokens each, drafts of which all are kept: as many flushes as the step's tokens
+// need. And k drafts after it, of prompts too.
+void add_drafts(DecodeStep& step, int drafts);
+
 // A chunk of one prompt, its last: the next token is sampled.
 StepShape prefill_step(std::int64_t tokens, std::int64_t cached, std::int64_t sequences = 1);
 

@@ -18,12 +18,14 @@ namespace {
 
 constexpr std::int64_t kDefaultBatch = 1;
 constexpr std::int64_t kDefaultContext = 1024;
+constexpr int kMostDrafts = 64;
 constexpr std::int64_t kMostCachedTokens = std::int64_t{1} << 40;  // bytes and FLOPs stay within 64 bits
 
 struct ExplainOptions {
     FileOptions input;
     std::optional<std::int64_t> batch;
     std::optional<std::int64_t> context;
+    std::optional<int> drafts;
     std::optional<std::int64_t> prefill;  // tokens of a prompt; empty: a decode step
     bool json = false;
     bool dot = false;
@@ -40,6 +42,12 @@ bool fits(const Capacity& capacity, const DecodeStep& step) {
     return step.shape.decode.sequences <= capacity.requests;
 }
 
+// "", or ", 4 tokens verified and 3 drafted each"
+std::string drafts(const DecodeStep& step) {
+    if (step.shape.drafts == 0) return "";
+    return fmt::format(", {} tokens verified and {} drafted each", step.shape.drafts + 1, step.shape.drafts);
+}
+
 nlohmann::ordered_json to_json(const Experiment& experiment, const Capacity& capacity, const DecodeStep& step,
                                const StepPrice& price, const std::vector<OperatorCost>& operators) {
     const LinearWork& work = step.shape[step.form];
@@ -53,6 +61,7 @@ nlohmann::ordered_json to_json(const Experiment& experiment, const Capacity& cap
     json["prefill_tokens"] = step.shape.prefill.new_tokens;
     json["buffered_tokens"] = work.buffered_tokens;
     json["flushes"] = work.flushes;
+    json["drafts"] = step.shape.drafts;
     json["fits"] = fits(capacity, step);
     json["step_us"] = to_us(price.time);
     json["step_uncertainty_us"] = to_us(price.uncertainty);
@@ -131,15 +140,21 @@ std::string to_table(const Experiment& experiment, const Capacity& capacity, con
             : fmt::format("does not fit: {} requests of this length do, limited by {}\n", capacity.requests,
                           kLimitNames[static_cast<std::size_t>(capacity.limit)]);
     return fmt::format(
-        "{} on {}: decode step of {} sequences at context {}, {} form, {} buffered tokens, {} flushes\n"
+        "{} on {}: decode step of {} sequences at context {}, {} form, {} buffered tokens, {} flushes{}\n"
         "{}step time {:.1f} us +- {:.1f} ({} launches): {}\n\n{}",
         experiment.model.name, experiment.device.name, work.sequences, step.shape.decode.context_max,
-        name(step.form), work.buffered_tokens, work.flushes, note, to_us(price.time),
+        name(step.form), work.buffered_tokens, work.flushes, drafts(step), note, to_us(price.time),
         to_us(price.uncertainty), launches, sources(price), table.str());
 }
 
 ExitCode explain(const ExplainOptions& options) {
-    const Experiment experiment = load_experiment(options.input);
+    Experiment experiment = load_experiment(options.input);
+    const LinearServing decode = experiment.linear;
+    if (options.drafts) {
+        experiment.linear.form = with_drafts(decode.form, *options.drafts);
+        experiment.linear.drafts = *options.drafts;
+        experiment.serving.speculation = {.policy = "static", .drafts = *options.drafts};
+    }
     const auto* steady = std::get_if<SteadyWorkload>(&experiment.workload);
     const std::int64_t batch = options.batch.value_or(steady ? steady->batch : kDefaultBatch);
     const std::int64_t context = options.context.value_or(steady ? steady->context : kDefaultContext);
@@ -149,11 +164,12 @@ ExitCode explain(const ExplainOptions& options) {
                                   batch * context));
     }
     const Capacity capacity = solve_capacity(experiment, context + 1);
-    const DecodeStep step =
+    DecodeStep step =
         options.prefill
             ? DecodeStep{Form::kRecurrent, prefill_step(*options.prefill, options.context.value_or(0))}
-            : decode_step(experiment.linear, batch, context);
+            : decode_step(decode, batch, context);
     const StepCost cost = make_step_cost(experiment);
+    if (options.drafts) add_drafts(step, *options.drafts);
     if (options.dot) {
         fmt::print("{}", cost.graphviz(step.shape));
         return ExitCode::kGood;
@@ -180,6 +196,9 @@ Action declare_explain(CLI::App& app) {
                    "Take a chunk of a prompt of so many tokens apart instead, after --context cached ones "
                    "(default: 0)")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
+    app.add_option("--drafts", options->drafts,
+                   "Verify so many drafts of every sequence, and let the MTP module propose as many")
+        ->check(CLI::Range(0, kMostDrafts));
     app.add_option("--context", options->context,
                    fmt::format("Tokens cached per sequence (default: of a steady workload, else {})",
                                kDefaultContext))
