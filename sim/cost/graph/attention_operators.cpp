@@ -125,9 +125,10 @@ AttentionPart attention_part(const MlaMixer& mixer, PartWeights& weights) {
     const std::int64_t keys = kv_b.weight_bytes * mixer.nope_dim / (mixer.nope_dim + mixer.v_dim);
     const std::int64_t heads = mixer.q_heads;
     AttentionPart part;
-    part.latent = {{heads * mixer.kv_latent, mixer.nope_dim, keys, kv_b.format},
-                   {heads * mixer.v_dim, mixer.kv_latent, kv_b.weight_bytes - keys, kv_b.format},
-                   kv_b};
+    part.latent = {{heads * mixer.kv_latent, mixer.nope_dim, keys, kv_b.format, heads},
+                   {heads * mixer.v_dim, mixer.kv_latent, kv_b.weight_bytes - keys, kv_b.format, heads},
+                   kv_b,
+                   heads * mixer.kv_latent};
     // One latent per token for all heads: read once, 2 (latent + rope) bytes, as K and V of half that width
     // would be.
     part.decode = {mixer.q_heads, 1, (mixer.kv_latent + mixer.rope_dim) / 2};
@@ -153,6 +154,7 @@ void append_attention(const AttentionPart& part, const StepShape& step, Operator
     if (rows > 0) {
         if (latent) list.push_back(product_operator("attention.absorb_k", rows, latent->absorb_k));
         append_decode(part.decode, step, list);
+        if (latent) list.back().own(Owner::kActivations, kValueBytes * rows * latent->outputs);
         if (latent) list.push_back(product_operator("attention.absorb_v", rows, latent->absorb_v));
     }
     if (p.new_tokens > 0) {

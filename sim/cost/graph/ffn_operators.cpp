@@ -164,13 +164,14 @@ void set_tokens(Operator& op, ExpertsWork& work, std::int64_t tokens) {
     const std::int64_t own = (tokens + work.expert_ranks - 1) / work.expert_ranks;
     const std::int64_t rows = own * work.shape.top_k;
     const GemmTraffic down = moe_down_traffic(work.shape, own, work.distinct_experts);
-    // Without a gate the first product is the second one turned round: rows are expanded before it.
+    // Without a gate the first product is the second one turned round, and a kernel expands rows before it.
     const GemmTraffic up = work.gated ? moe_gate_up_traffic(work.shape, own, work.distinct_experts) : down;
+    const std::int64_t expanded = work.gated ? 0 : 2 * (own + rows) * work.shape.hidden;
     const std::int64_t width = work.shape.intermediate;
     op.flops = up.flops + down.flops;
     op.bytes = {};
     op.own(Owner::kWeights, std::llround(work.distinct_experts * static_cast<double>(work.expert_bytes)))
-        .own(Owner::kActivations, up.activations + down.activations +
+        .own(Owner::kActivations, up.activations + down.activations + expanded +
                                       rows * (work.gated ? silu_mul_bytes(width) : relu2_bytes(width)) +
                                       own * (moe_align_bytes(work.shape) + moe_sum_bytes(work.shape)));
 }

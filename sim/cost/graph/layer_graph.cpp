@@ -6,6 +6,8 @@
 #include <boost/graph/adjacency_list.hpp>
 #include <boost/graph/topological_sort.hpp>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "sim/base/check.hpp"
 
@@ -40,6 +42,16 @@ void extend(const Graph& graph, std::size_t node, std::vector<std::size_t>& path
     for (const auto& edge : boost::make_iterator_range(boost::out_edges(node, graph)))
         extend(graph, boost::target(edge, graph), path, paths);
     path.pop_back();
+}
+
+// A string of the DOT language: layers are called by any letter of a pattern.
+std::string quoted(std::string_view text) {
+    std::string result = "\"";
+    for (const char c : text) {
+        if (c == '"' || c == '\\') result += '\\';
+        result += c;
+    }
+    return result + '"';
 }
 
 }  // namespace
@@ -81,7 +93,7 @@ std::string to_graphviz(std::span<const NamedGraph> graphs) {
     std::string text = "digraph step {\n  rankdir=TB;\n  node [shape=box, fontname=\"Helvetica\"];\n";
     for (std::size_t g = 0; g < graphs.size(); ++g) {
         const NamedGraph& named = graphs[g];
-        text += fmt::format("  subgraph cluster_{} {{\n    label=\"{}\";\n", g, named.name);
+        text += fmt::format("  subgraph cluster_{} {{\n    label={};\n", g, quoted(named.name));
         for (std::size_t i = 0; i < named.list->size(); ++i) {
             const bool second = (*named.list)[i].stream == Stream::kSecond;
             text +=

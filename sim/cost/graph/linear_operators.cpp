@@ -180,7 +180,7 @@ class LinearLayer {
         const WeightMatrix& g = weights_.take("g_b_proj");
         list_.product("linear.gate_proj", tokens_,
                       {f.rows + g.rows, f.cols, weights_.bytes(f) + weights_.bytes(g),
-                       matrix_format(weights_.format(f))});
+                       matrix_format(weights_.format(f)), 2});
     }
 
     void output() {

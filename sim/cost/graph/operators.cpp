@@ -115,7 +115,8 @@ Operator product_operator(std::string_view name, std::int64_t m, const Product& 
     Operator op = make_operator(name, GemmWork{m, p.n, p.k, p.format});
     if (p.format != MatrixFormat::kBf16) op.launches = 2;  // the input is quantised by a kernel of its own
     op.flops = t.flops;
-    return op.own(Owner::kWeights, p.weight_bytes).own(Owner::kActivations, t.activations);
+    const std::int64_t inputs = kValueBytes * m * (p.batches - 1) * p.k;  // beside the first
+    return op.own(Owner::kWeights, p.weight_bytes).own(Owner::kActivations, t.activations + inputs);
 }
 
 StepContext::StepContext(const ModelSpec& whole, const Parallelism& p, const EngineSteps& steps,

@@ -41,6 +41,7 @@ struct Product {
     std::int64_t k = 0;
     std::int64_t weight_bytes = 0;
     MatrixFormat format = MatrixFormat::kBf16;
+    std::int64_t batches = 1;  // equal parts of n that each have an input of their own
 
     bool operator==(const Product&) const = default;
 };
@@ -75,6 +76,7 @@ struct AttentionPart {
     // Latent attention: absorbed into queries and outputs in decode, expanded to keys and values in prefill.
     struct Latent {
         Product absorb_k, absorb_v, expand;
+        std::int64_t outputs = 0;  // values of a token that come out of decode, beside its queries
         bool operator==(const Latent&) const = default;
     };
     std::optional<Latent> latent;

@@ -5,6 +5,7 @@
 #include "sim/config/experiment.hpp"
 #include "sim/model/parameters.hpp"
 #include "sim/model/request_bytes.hpp"
+#include "tests/sim/cost/activation_bytes.hpp"
 #include "tests/sim/cost/step_cost_support.hpp"
 
 using namespace kvsim;
@@ -157,6 +158,16 @@ TEST_CASE("bytes by owner of every model, against sums made from the model alone
             CHECK(owned(price.bytes, Owner::kConvRead) == conv * (rows + verified));
             // An engine that copies what was accepted has stored a window after every verified token.
             CHECK(owned(price.bytes, Owner::kConvWrite) == conv * (tokens + verified));
+
+            // Acceptance of verified tokens: two int64 ids of each.
+            const std::int64_t activations = activation_bytes(model, s) + (tokens > rows ? 16 * tokens : 0);
+            CHECK(owned(price.bytes, Owner::kActivations) == activations);
+            std::int64_t independent = weights + kv * (s.decode.context_sum + 2 * tokens) +
+                                       conv * (rows + tokens + 2 * verified) + activations;
+            for (const Owner owner :
+                 {Owner::kStateRead, Owner::kStateWrite, Owner::kBufferRead, Owner::kBufferWrite})
+                independent += owned(price.bytes, owner);  // checked above
+            CHECK(total(price.bytes) == independent);
         }
     }
 }

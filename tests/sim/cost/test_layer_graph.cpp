@@ -86,6 +86,9 @@ TEST_CASE("Graphviz text: nodes, edges, marks of stream and path", "[layer_graph
     CHECK_THAT(text, ContainsSubstring("label=\"layer L x 24\""));
     CHECK_THAT(text, ContainsSubstring("n0_2 [label=\"c\", style=dashed]"));
     CHECK_THAT(text, ContainsSubstring("n0_3 [label=\"d\", penwidth=2]"));
+    // A layer may be called by any letter.
+    const NamedGraph odd{"layer \" x 2, \\", &list, {{"a", true}, {"b", true}, {"c", false}, {"d", true}}};
+    CHECK_THAT(to_graphviz({&odd, 1}), ContainsSubstring("label=\"layer \\\" x 2, \\\\\";"));
     for (const char* edge : {"n0_0 -> n0_1", "n0_0 -> n0_2", "n0_1 -> n0_3", "n0_2 -> n0_3"})
         CHECK_THAT(text, ContainsSubstring(edge));
 }
