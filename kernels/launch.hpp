@@ -53,11 +53,16 @@ struct LinearParams {
 inline constexpr int kMaxRingCapacity = 128;  // what the tests cover
 inline constexpr int kMaxTokens = 9;
 
-// Where column c of the key at ring index `at` lies in it: the order in which tensor cores take their
-// operands when a thread holds eight neighbouring columns of a state row, in pieces of 16 bytes that are
-// swizzled by the index, so that a run of records copied as it is falls into distinct banks of shared memory.
-constexpr int ring_key_position(int c, int at) {
-    const int position = c / 32 * 32 + c % 8 / 2 * 8 + c % 32 / 8 * 2 + c % 2;
+// Where column c of the key at ring index `at` lies in it. Kernels hold eight columns of a state row's 32 in
+// each of four threads, as 16-byte pieces of that row come: of an fp32 row the columns 4 t .. 4 t + 3 and
+// those 16 further, of 16-bit planes 8 t .. 8 t + 7. Of these, the tensor cores take two at a time from each
+// thread; that is the order of a key, in pieces of 16 bytes that are swizzled by the index, so that a run of
+// records copied as it is falls into distinct banks of shared memory.
+constexpr int ring_key_position(StateFormat state, int c, int at) {
+    const bool wide = state == StateFormat::kFp32;
+    const int thread = wide ? c % 16 / 4 : c % 32 / 8;
+    const int element = wide ? c % 32 / 16 * 4 + c % 4 : c % 8;
+    const int position = c / 32 * 32 + element / 2 * 8 + thread * 2 + c % 2;
     return ((position / 8) ^ (at % 8)) * 8 + position % 8;
 }
 // Where row r of u lies: swizzled likewise.
@@ -67,8 +72,7 @@ constexpr int ring_u_position(RecordFormat format, int r, int at) {
 }
 
 // All return cudaErrorInvalidValue for a shape or pointer outside the contract. Before compute
-// capability 9.0, buffered forms return cudaErrorNotSupported, but for decode with fp32 states, bf16 records
-// and C <= 32.
+// capability 9.0, buffered forms return cudaErrorNotSupported, but for decode with bf16 records and C <= 32.
 
 // Decode that reads and writes the state at every token: the baseline of serving engines.
 cudaError_t launch_linear_recurrent(const LinearParams& params, cudaStream_t stream);

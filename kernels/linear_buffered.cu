@@ -20,8 +20,8 @@
 // Products with an fp32 state take 11 bits of its words when records are bf16, which are coarser, and 16 when
 // u is fp32; a flush is exact but for the records. A split state is read through its high plane.
 //
-// Needs compute capability 9.0. Elsewhere short rings decode with fp32 states (linear_small.hpp), and the
-// rest returns cudaErrorNotSupported.
+// Needs compute capability 9.0. Elsewhere short rings of bf16 records decode (linear_small.hpp), and the rest
+// returns cudaErrorNotSupported.
 
 #include "kernels/launch_checks.hpp"
 #include "kernels/linear_small.hpp"
@@ -46,17 +46,9 @@ __device__ void consume(const LinearParams& p, const Shared& shared, const HeadL
         const int single = i - pipeline.whole * kTilesPerHead;
         const int unit = single < 0 ? i / kTilesPerHead : pipeline.whole + single;
         const int head_stage = unit % pipeline.heads;
-        const unsigned parity = unit / pipeline.heads & 1;
         tile.head = shared.head + head_stage * layout.bytes;
         const auto* meta = reinterpret_cast<const HeadMeta*>(tile.head + layout.meta);
-        // A warp may come so early that the stage still waits for the unit before, whose end has this parity
-        // too. Once the stage is known to be the unit's, the wait means what it says.
-        while (true) {
-            mbar_wait(shared.head_full + head_stage, parity);
-            if (reinterpret_cast<const volatile HeadMeta*>(meta)->index == unit) break;
-            __nanosleep(64);
-        }
-        mbar_wait(shared.head_full + head_stage, parity);
+        mbar_wait(shared.head_full + unit % kHeadBarriers, unit / kHeadBarriers & 1);
         tile.m = *meta;
         const int quarter = single < 0 ? i % kTilesPerHead : tile.m.quarter;
         tile.row0 = quarter * kTileRows;
@@ -70,7 +62,7 @@ __device__ void consume(const LinearParams& p, const Shared& shared, const HeadL
             tile.write_zeros();
         }
         __syncwarp();
-        if (tile.lane == 0 && !flush) mbar_arrive(shared.head_empty + head_stage);
+        if (!flush) mbar_arrive(shared.head_empty + head_stage);
 
         const int stage = warp * kOwn + turn, other = warp * kOwn + (kOwn - 1 - turn);
         char* const state = shared.stage + stage * plane_bytes(kFormat);
@@ -78,7 +70,7 @@ __device__ void consume(const LinearParams& p, const Shared& shared, const HeadL
         used ^= 1u << turn;
         if (live) tile.state_terms(state);
         __syncwarp();
-        if (tile.lane == 0 && !flush) mbar_arrive(shared.tile_empty + stage);
+        if (!flush) mbar_arrive(shared.tile_empty + stage);
         if (live) {
             tile.substitute();
             tile.write_rows();
@@ -87,11 +79,10 @@ __device__ void consume(const LinearParams& p, const Shared& shared, const HeadL
             char* const low = shared.stage + other * plane_bytes(kFormat);
             tile.fold(state, low);
             tile.store(state, low);
-            if (tile.lane == 0) {
-                mbar_arrive(shared.tile_empty + stage);
-                if (kFormat == StateFormat::kSplit) mbar_arrive(shared.tile_empty + other);
-                mbar_arrive(shared.head_empty + head_stage);
-            }
+            __syncwarp();
+            mbar_arrive(shared.tile_empty + stage);
+            if (kFormat == StateFormat::kSplit) mbar_arrive(shared.tile_empty + other);
+            mbar_arrive(shared.head_empty + head_stage);
         }
         turn = kOwn - 1 - turn;
     }
@@ -109,16 +100,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     shared.tile_full = reinterpret_cast<std::uint64_t*>(shared.head + pipeline.heads * layout.bytes);
     shared.tile_empty = shared.tile_full + pipeline.stages;
     shared.head_full = shared.tile_empty + pipeline.stages;
-    shared.head_empty = shared.head_full + pipeline.heads;
+    shared.head_empty = shared.head_full + kHeadBarriers;
     if (const int i = threadIdx.x; i < pipeline.stages) {
         mbar_init(shared.tile_full + i, 1);
-        mbar_init(shared.tile_empty + i, 1);
+        mbar_init(shared.tile_empty + i, 32);
     }
-    if (const int i = threadIdx.x; i < pipeline.heads) {
-        mbar_init(shared.head_full + i, 1 + 32);  // the bulk copies, and those of every lane
-        mbar_init(shared.head_empty + i, kTilesPerHead);
-        reinterpret_cast<HeadMeta*>(shared.head + i * layout.bytes + layout.meta)->index = -1;
-    }
+    // The bulk copies, and those of every lane.
+    if (const int i = threadIdx.x; i < kHeadBarriers) mbar_init(shared.head_full + i, 1 + 32);
+    if (const int i = threadIdx.x; i < pipeline.heads) mbar_init(shared.head_empty + i, 32 * kTilesPerHead);
     fence_barrier_init();
     __syncthreads();
     const int warp = threadIdx.x / 32;

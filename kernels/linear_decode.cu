@@ -147,7 +147,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 constexpr std::int64_t kKeepFromBytes = 48LL << 20;
 
 dim3 grid_of(const LinearParams& p) {
-    return {unsigned(p.shape.v_heads * kBlocksPerHead), unsigned(p.batch), 1};
+    return {unsigned(p.shape.v_heads / p.shape.k_heads * kBlocksPerHead), unsigned(p.shape.k_heads),
+            unsigned(p.batch)};
 }
 
 }  // namespace

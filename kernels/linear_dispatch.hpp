@@ -19,15 +19,14 @@ constexpr std::string_view name(BufferedKernel k) {
     return kBufferedKernelNames[static_cast<std::size_t>(k)];
 }
 
-// Room for the rings of eight blocks and the L1 of their loads.
+// Room for the rings of eight blocks and the L1 of their loads; two chunks of records in registers.
 inline constexpr int kMaxSmallRingCapacity = 32;
 
-// Up to these bytes of state the small kernel decodes faster. On the H200, at 32 rows of 2 MiB it takes 24.4
-// us and the pipelined one 24.6; at 64, 42.8 and 41.8.
+// Up to these bytes of state the small kernel decodes faster.
 inline constexpr std::int64_t kSmallStateBytes = std::int64_t{64} << 20;
 
 constexpr bool small_kernel_can(const LinearShape& s, Form form, int ring_capacity) {
-    return form == Form::kBuffered && s.state == StateFormat::kFp32 && s.records == RecordFormat::kBf16 &&
+    return form == Form::kBuffered && s.records == RecordFormat::kBf16 &&
            ring_capacity <= kMaxSmallRingCapacity;
 }
 
@@ -35,9 +34,9 @@ constexpr bool small_kernel_can(const LinearShape& s, Form form, int ring_capaci
 constexpr BufferedKernel buffered_kernel(const LinearShape& s, Form form, std::int64_t rows,
                                          int ring_capacity) {
     const std::int64_t state_bytes = rows * s.v_heads * s.v_dim * s.k_dim * bytes_per_element(s.state);
-    return small_kernel_can(s, form, ring_capacity) && state_bytes <= kSmallStateBytes
-               ? BufferedKernel::kSmall
-               : BufferedKernel::kPipelined;
+    const bool small = s.state == StateFormat::kFp32 && state_bytes <= kSmallStateBytes;
+    return small_kernel_can(s, form, ring_capacity) && small ? BufferedKernel::kSmall
+                                                             : BufferedKernel::kPipelined;
 }
 
 namespace pipelined {
@@ -95,8 +94,13 @@ struct Stages {
     int bytes = 0;  // shared memory of all
 };
 
+// A consumer waits for the heads that it has a tile of, and may be as many tiles ahead of one that still
+// fills as there are consumers. With a barrier for each of so many heads beside those in a stage, the phase
+// that it waits for is never mistaken for the one before.
+inline constexpr int kHeadBarriers = 16;
 inline constexpr int kLeastHeadStages = 3, kMostHeadStages = 6;  // a long ring makes do with fewer
 inline constexpr int kLeastTileStages = 4;
+static_assert(kHeadBarriers >= kConsumers + kMostHeadStages);
 
 // consumers == 0: there is no room for one.
 constexpr Stages stages_of(StateFormat state, RecordFormat records, int ring_capacity, int token_tiles,
@@ -104,6 +108,7 @@ constexpr Stages stages_of(StateFormat state, RecordFormat records, int ring_cap
     constexpr int kBarriers = 2 * sizeof(std::uint64_t);
     const int own = own_stages(state);
     const int per_head = HeadLayout(ring_capacity, token_tiles, records).bytes + kBarriers;
+    shared_bytes -= kHeadBarriers * static_cast<int>(sizeof(std::uint64_t));
     const int per_tile = plane_bytes(state) + kBarriers;
     const auto tiles = [=](int heads) { return (shared_bytes - heads * per_head) / per_tile; };
     const auto consumers = [=](int heads) { return std::min(tiles(heads) / own, kConsumers); };
@@ -114,7 +119,8 @@ constexpr Stages stages_of(StateFormat state, RecordFormat records, int ring_cap
     while (s.heads < kMostHeadStages && consumers(s.heads + 1) == consumers(s.heads)) ++s.heads;
     s.consumers = std::max(consumers(s.heads), 0);
     s.tiles = own * s.consumers;
-    s.bytes = s.heads * per_head + s.tiles * per_tile;
+    s.bytes =
+        s.heads * per_head + s.tiles * per_tile + kHeadBarriers * static_cast<int>(sizeof(std::uint64_t));
     return s;
 }
 

@@ -22,9 +22,9 @@ struct LiveMask {
 // column tile. A lane 4 g + t thus holds what belongs to tokens t, t + 4, ... (array index n) and to state
 // rows g and g + 8 of 16 (m-tile a, half h).
 //
-// Vectors of 128 are taken in eight steps of 16 columns; lane t has columns 32 j + 8 t .. + 7 of the group j,
-// so that it reads 16 or 32 neighbouring bytes of a row; keys lie in the ring in that order.
-template <RecordFormat kRecords, int kTokenTiles, bool kVerify>
+// Vectors of 128 are taken in eight steps of 16 columns; which eight of the group of 32 columns j lane t has,
+// and how keys lie in the ring, ring_key_position() says.
+template <StateFormat kFormat, RecordFormat kRecords, int kTokenTiles, bool kVerify>
 struct HeadTerms {
     static constexpr int kNT = kTokenTiles;
     static constexpr int kMT = (kNT + 1) / 2;
@@ -77,14 +77,23 @@ struct HeadTerms {
         }
     }
 
+    // A lane's eight columns of group j of a vector.
+    __device__ __forceinline__ uint4 columns_of(const char* vector, int j) const {
+        if constexpr (kFormat != StateFormat::kFp32)
+            return *reinterpret_cast<const uint4*>(vector + 64 * j + 16 * t);
+        const uint2 first = *reinterpret_cast<const uint2*>(vector + 64 * j + 8 * t);
+        const uint2 second = *reinterpret_cast<const uint2*>(vector + 64 * j + 32 + 8 * t);
+        return {first.x, first.y, second.x, second.y};
+    }
+
     // Everything about the new tokens that does not need the records.
     __device__ __forceinline__ void load_tokens() {
 #pragma unroll
         for (int n = 0; n < kNT; ++n) {
-            const char* vector = head + layout.vectors + (8 * n + g) * kVectorStride + 16 * t;
+            const char* vector = head + layout.vectors + (8 * n + g) * kVectorStride;
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                const uint4 w = *reinterpret_cast<const uint4*>(vector + 64 * j);
+                const uint4 w = columns_of(vector, j);
                 kq[n][2 * j][0] = w.x;
                 kq[n][2 * j][1] = w.y;
                 kq[n][2 * j + 1][0] = w.z;
@@ -256,8 +265,8 @@ struct HeadTerms {
             const uint2 w =
                 *reinterpret_cast<const uint2*>(head + layout.vectors + 2 * token * kVectorStride + 8 * lane);
             unsigned* target = reinterpret_cast<unsigned*>(p.ring_k + (key_ring + at) * kDim);
-            target[ring_key_position(4 * lane, at) / 2] = w.x;
-            target[ring_key_position(4 * lane + 2, at) / 2] = w.y;
+            target[ring_key_position(kFormat, 4 * lane, at) / 2] = w.x;
+            target[ring_key_position(kFormat, 4 * lane + 2, at) / 2] = w.y;
         }
     }
 };

@@ -111,14 +111,15 @@ struct HeadProducer {
 
     __device__ __forceinline__ void load_head(const HeadMeta& m) {
         char* base = shared.head + heads.at * layout.bytes;
-        std::uint64_t* full = shared.head_full + heads.at;
+        std::uint64_t* full = shared.head_full + m.index % kHeadBarriers;
         mbar_wait(shared.head_empty + heads.at, heads.parity);
         const int row = m.row, value_head = m.value_head, key_head = value_head / group;
         const bool live = m.slot >= 0;
         if (lane == 0) {
             *reinterpret_cast<HeadMeta*>(base + layout.meta) = m;
             // Each tile of a head lets its stage go; those of other units count as gone.
-            if (m.index >= pipeline.whole) mbar_arrive_n(shared.head_empty + heads.at, kTilesPerHead - 1);
+            if (m.index >= pipeline.whole)
+                mbar_arrive_n(shared.head_empty + heads.at, 32 * (kTilesPerHead - 1));
             mbar_expect(full, live ? m.fill * (kVectorBytes + layout.u_bytes) : 0);
             if (live && m.fill > 0) {
                 const char* keys =

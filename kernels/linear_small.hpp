@@ -1,4 +1,4 @@
-// Buffered decode of small batches.
+// Buffered decode by short blocks.
 #pragma once
 
 #include "kernels/launch.hpp"
@@ -6,8 +6,8 @@
 
 namespace kvsim {
 
-// launch_linear_buffered for fp32 states, bf16 records and short rings, by short blocks of their own instead of
-// a pipeline: sooner done where a launch has too few rows to fill one. cudaErrorInvalidValue for anything else.
+// launch_linear_buffered for bf16 records and short rings, by many short blocks instead of a pipeline.
+// cudaErrorInvalidValue for anything else.
 cudaError_t launch_linear_buffered_small(const LinearParams& params, cudaStream_t stream);
 
 }  // namespace kvsim

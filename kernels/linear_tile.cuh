@@ -120,20 +120,19 @@ __device__ __forceinline__ float normalise(Columns& x, float factor) {
     return scale;
 }
 
-// Which part of the work is this block's and this lane's. Grid: x = value heads x blocks per head, y = rows
-// of the batch.
+// Which part of the work is this block's and this lane's. Grid: x = blocks of the value heads of a key head,
+// y = key heads, z = rows of the batch, so that nothing has to be divided before the state is asked for.
 struct Place {
-    int value_head, first_row, batch_row, group, key_head;
+    int value_head, first_row, batch_row, key_head;
     int lane;
     int lane_row;  // in the block, of pass 0; pass n is 4 n further
     int own_row;   // of which this lane has the sums: for k if it is even, for q if it is odd
 
     __device__ __forceinline__ explicit Place(const LinearParams& p) {
-        value_head = blockIdx.x / kBlocksPerHead;
+        key_head = blockIdx.y;
+        value_head = (key_head * gridDim.x + blockIdx.x) / kBlocksPerHead;
         first_row = blockIdx.x % kBlocksPerHead * kRows;
-        batch_row = blockIdx.y;
-        group = p.shape.v_heads / p.shape.k_heads;
-        key_head = value_head / group;
+        batch_row = blockIdx.z;
         lane = threadIdx.x % 32;
         lane_row = threadIdx.x / 32 * kRowsPerWarp + lane / kLanesPerRow;
         own_row = lane_row + 4 * (lane % kLanesPerRow / 2);

@@ -7,21 +7,22 @@
 namespace kvsim::pipelined {
 
 template <StateFormat kFormat, RecordFormat kRecords, int kTokenTiles, bool kVerify>
-struct TileStep : HeadTerms<kRecords, kTokenTiles, kVerify> {
-    using Head = HeadTerms<kRecords, kTokenTiles, kVerify>;
+struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
+    using Head = HeadTerms<kFormat, kRecords, kTokenTiles, kVerify>;
     using Head::kNT, Head::p, Head::layout, Head::lane, Head::g, Head::t, Head::head, Head::m, Head::row0;
     using Head::kq, Head::gram, Head::committed, Head::total, Head::beta, Head::k_scale, Head::q_scale;
-    using Head::value, Head::x, Head::gates, Head::swizzle, Head::load_u_values;
+    using Head::value, Head::x, Head::gates, Head::swizzle, Head::load_u_values, Head::columns_of;
     static constexpr bool kWide = kFormat == StateFormat::kFp32;
 
     __device__ TileStep(const LinearParams& params, const HeadLayout& l) : Head(params, l) {}
 
-    // A lane's words of the row `r` of the tile: 8 columns (from 8t) of the 32-column group j.
+    // A lane's words of the row `r` of the tile: 8 columns of the 32-column group j. Rows are taken in turn in
+    // two orders, so that lanes read distinct banks.
     __device__ __forceinline__ void load_row(const char* stage, int r, int j, float (&v)[8]) const {
-        const char* at = stage + r * (4 * kDim) + 128 * j + 32 * t;
+        const char* at = stage + r * (4 * kDim) + 128 * j + 16 * t;
         const bool odd = g & 1;
-        const float4 first = *reinterpret_cast<const float4*>(at + (odd ? 16 : 0));
-        const float4 second = *reinterpret_cast<const float4*>(at + (odd ? 0 : 16));
+        const float4 first = *reinterpret_cast<const float4*>(at + (odd ? 64 : 0));
+        const float4 second = *reinterpret_cast<const float4*>(at + (odd ? 0 : 64));
         v[0] = odd ? second.x : first.x;
         v[1] = odd ? second.y : first.y;
         v[2] = odd ? second.z : first.z;
@@ -220,11 +221,11 @@ struct TileStep : HeadTerms<kRecords, kTokenTiles, kVerify> {
                                                const float (&v)[8]) const {
         if constexpr (kWide) {
             const bool odd = g & 1;
-            char* at = stage + r * (4 * kDim) + 128 * j + 32 * t;
+            char* at = stage + r * (4 * kDim) + 128 * j + 16 * t;
             const float4 first = odd ? float4{v[4], v[5], v[6], v[7]} : float4{v[0], v[1], v[2], v[3]};
             const float4 second = odd ? float4{v[0], v[1], v[2], v[3]} : float4{v[4], v[5], v[6], v[7]};
-            *reinterpret_cast<float4*>(at + (odd ? 16 : 0)) = first;
-            *reinterpret_cast<float4*>(at + (odd ? 0 : 16)) = second;
+            *reinterpret_cast<float4*>(at + (odd ? 64 : 0)) = first;
+            *reinterpret_cast<float4*>(at + (odd ? 0 : 64)) = second;
         } else {
             const int at = r * (2 * kDim) + 64 * j + 16 * t;
             if constexpr (kFormat == StateFormat::kBf16) {
@@ -281,7 +282,7 @@ struct TileStep : HeadTerms<kRecords, kTokenTiles, kVerify> {
 #pragma unroll 1
         for (int j = 0; j < 4; ++j) {
             float c[2][4][4];
-            const uint4 key = *reinterpret_cast<const uint4*>(head + layout.vectors + 64 * j + 16 * t);
+            const uint4 key = columns_of(head + layout.vectors, j);
             const unsigned key_words[4] = {key.x, key.y, key.z, key.w};
 #pragma unroll
             for (int a = 0; a < 2; ++a)

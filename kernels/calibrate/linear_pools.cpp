@@ -195,7 +195,9 @@ RowSnapshot LinearPools::slot_snapshot(std::size_t slot) const {
     row.state = shape_.state == StateFormat::kSplit
                     ? decode_planes(state_.bytes(slot, 1), state_low_.bytes(slot, 1))
                     : state_.numbers(slot, 1);
-    row.ring_k = in_plain_order(ring_keys_.numbers(slot, 1), capacity_, shape_.k_dim, ring_key_position);
+    row.ring_k =
+        in_plain_order(ring_keys_.numbers(slot, 1), capacity_, shape_.k_dim,
+                       [this](int element, int at) { return ring_key_position(shape_.state, element, at); });
     row.ring_u =
         in_plain_order(ring_u_.numbers(slot, 1), capacity_, shape_.v_dim,
                        [this](int element, int at) { return ring_u_position(shape_.records, element, at); });

@@ -55,8 +55,10 @@ std::vector<float> reordered(const std::vector<float>& from, int capacity, int d
     }
     return to;
 }
-std::vector<float> reordered_keys(const std::vector<float>& keys, int capacity, Direction direction) {
-    return reordered(keys, capacity, 128, direction, ring_key_position);
+std::vector<float> reordered_keys(const std::vector<float>& keys, StateFormat format, int capacity,
+                                  Direction direction) {
+    return reordered(keys, capacity, 128, direction,
+                     [format](int c, int at) { return ring_key_position(format, c, at); });
 }
 std::vector<float> reordered_u(const std::vector<float>& u, RecordFormat format, int capacity,
                                Direction direction) {
@@ -205,8 +207,8 @@ void GdnLayer::make_records(int slot, int start, int fill, Noise& noise) {
             gates[ring + at] = before - float(noise.uniform(0.001, 0.2));
         }
     }
-    const auto stored_k =
-        calibrate::encode(reordered_keys(keys, capacity_, Direction::kToStored), NumberFormat::kBf16);
+    const auto stored_k = calibrate::encode(
+        reordered_keys(keys, shape_.state, capacity_, Direction::kToStored), NumberFormat::kBf16);
     const auto stored_u = calibrate::encode(reordered_u(u, shape_.records, capacity_, Direction::kToStored),
                                             u_numbers(shape_.records));
     ring_k_.upload(slot * stored_k.size(), stored_k);
@@ -229,7 +231,7 @@ calibrate::RowSnapshot GdnLayer::slot(int slot) const {
     const std::size_t gates = std::size_t(shape_.v_heads) * capacity_;
     row.ring_k =
         reordered_keys(calibrate::decode(ring_k_.download(slot * key_bytes, key_bytes), NumberFormat::kBf16),
-                       capacity_, Direction::kToPlain);
+                       shape_.state, capacity_, Direction::kToPlain);
     row.ring_u =
         reordered_u(calibrate::decode(ring_u_.download(slot * u_bytes, u_bytes), u_numbers(shape_.records)),
                     shape_.records, capacity_, Direction::kToPlain);

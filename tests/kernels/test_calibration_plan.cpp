@@ -71,8 +71,11 @@ TEST_CASE("h200.yaml gives the number of rows that its lists say") {
     // Rings 4, 8, 24, 32, 64, 128 at batches 1, 8, 64, 256: two fills, one flush; B/C rows at 8, 64, 256 for
     // 4 and 8; at 64 and 256 for 24, 32, 64; at 256 for 128.
     const int rings = 6 * 4 * (2 + 1) + 2 * 3 + 3 * 2 + 1;
+    // Two formats, rings of 32 and 64 at batches 1, 8, 32, 64, 128, 256: three fills, one flush; B/C rows
+    // from batch C on.
+    const int formats_rings = 2 * (2 * 6 * (3 + 1) + 4 + 3);
     CHECK(count(cases, Kernel::kLinearBuffered) ==
-          every_fill + formats + fp32_u + heads + heads_and_formats + rings);
+          every_fill + formats + fp32_u + heads + heads_and_formats + rings + formats_rings);
 
     // T = 2, 3, 5, 8, 9 at six batches of 16/32 heads; T = 5 at four of four shapes; bf16 at T = 2, 5, 8.
     CHECK(count(cases, Kernel::kLinearVerifyStored) == 5 * 6 + 4 * 4 + 3 * 6);
@@ -81,7 +84,8 @@ TEST_CASE("h200.yaml gives the number of rows that its lists say") {
     // 32. T = 8: five fills, two flushes at the same; B/4 from 8. T = 2, 3, 4, 6, 9 without 32: three fills,
     // one flush.
     const int main = 6 * (12 + 3) + 1 + 4 * 2 + 6 * (5 + 2) + 5 + 5 * 5 * (3 + 1);
-    const int verify_formats = 2 * 2 * 4 * (3 + 1);
+    // The last fill is 11 for T = 5, and 8, which is there already, for T = 8.
+    const int verify_formats = 2 * 4 * ((4 + 1) + (3 + 1));
     const int verify_fp32_u = 3 * (2 + 1);
     const int verify_heads = 4 * 4 * (2 + 1);
     const int verify_heads_and_formats = 2 * 2 * 3 * (2 + 1);
