@@ -59,8 +59,8 @@ struct CompiledStepCost::Impl {
     }
 
     StepPlan& plan_of(const StepShape& shape) {
+        if (last < plans.size() && plans[last].key.is_of(shape)) return plans[last];
         const PlanKey key(shape);
-        if (last < plans.size() && plans[last].key == key) return plans[last];
         std::int32_t& slot = slots[key.hash() % kPlans];
         if (slot < 0) {
             slot = static_cast<std::int32_t>(plans.size());
@@ -68,7 +68,7 @@ struct CompiledStepCost::Impl {
         }
         last = static_cast<std::size_t>(slot);
         StepPlan& plan = plans[last];
-        if (plan.key == key) return plan;
+        if (plan.key.is_of(shape)) return plan;
         plan.key = {};  // of no step, should a price be refused
         make(shape, plan);
         plan.key = key;

@@ -21,6 +21,23 @@ StepShape sample_step(std::int64_t n, bool prompts) {
     return shape;
 }
 
+template <class Use>
+void for_each_number(const StepShape& shape, Use&& use) {
+    for (std::size_t f = 0; f < shape.linear.size(); ++f) {
+        use(2 * f, shape.linear[f].sequences);
+        use(2 * f + 1, shape.linear[f].new_tokens);
+    }
+    constexpr std::size_t kRest = 2 * kFormCount;
+    use(kRest, shape.decode.sequences);
+    use(kRest + 1, shape.logit_rows);
+    use(kRest + 2, shape.drafts);
+    use(kRest + 3, shape.state_copies);
+}
+
+Bytes& owned(ByteLedger& bytes, Owner owner) {
+    return bytes[static_cast<std::size_t>(owner)];
+}
+
 // Numbers of tokens beyond which the second stream is not used.
 std::vector<std::int64_t> overlap_cuts(const StepContext& c) {
     return {c.engine.overlap_tokens, c.engine.overlap_tokens / c.parallelism.attention_dp};
@@ -31,15 +48,13 @@ std::vector<std::int64_t> overlap_cuts(const StepContext& c) {
 // ---- plans ----
 
 PlanKey::PlanKey(const StepShape& shape) {
-    std::size_t i = 0;
-    for (const LinearWork& w : shape.linear) {
-        numbers[i++] = w.sequences;
-        numbers[i++] = w.new_tokens;
-    }
-    numbers[i++] = shape.decode.sequences;
-    numbers[i++] = shape.logit_rows;
-    numbers[i++] = shape.drafts;
-    numbers[i++] = shape.state_copies;
+    for_each_number(shape, [this](std::size_t i, std::int64_t n) { numbers[i] = n; });
+}
+
+bool PlanKey::is_of(const StepShape& shape) const {
+    std::int64_t differences = 0;
+    for_each_number(shape, [&](std::size_t i, std::int64_t n) { differences |= numbers[i] ^ n; });
+    return differences == 0;
 }
 
 std::size_t PlanKey::hash() const {
@@ -58,23 +73,31 @@ void StepPlan::clear() {
 }
 
 void LinearTerm::renew(const LinearPart& part, const LinearWork& work, const OperatorPricer& pricer) {
+    traffic = linear_traffic(part.shape, form, work);
+    if (!timer) {
+        set_work(op, part, work);
+        price = pricer.price(op);
+    } else {
+        price = pricer.linear(*timer, work, traffic, part.gate_weights);
+    }
+    unflushed = price.time;
+    if (work.flushes == 0) return;
     LinearWork plain = work;
     plain.flushes = 0;
     plain.flushed_tokens = 0;
-    if (!timer) {
+    if (timer) {
+        unflushed = timer->time(plain, linear_traffic(part.shape, form, plain)).time;
+    } else {
         set_work(op, part, plain);
         unflushed = pricer.price(op).time;
-        set_work(op, part, work);
-        price = pricer.price(op);
-        return;
     }
-    price = pricer.linear(op, *timer, set_work(op, part, work));
-    unflushed = price.time;
-    if (work.flushes > 0) {
-        const LinearShape& shape = part.shape;
-        unflushed =
-            timer->time(plain, linear_traffic(shape, std::get<LinearDecode>(op.pricing).form, plain)).time;
-    }
+}
+
+void LinearTerm::add_bytes(ByteLedger& bytes) const {
+    owned(bytes, Owner::kStateRead) += Bytes(traffic.state_read) * layers;
+    owned(bytes, Owner::kStateWrite) += Bytes(traffic.state_write) * layers;
+    owned(bytes, Owner::kBufferRead) += Bytes(traffic.buffer_read) * layers;
+    owned(bytes, Owner::kBufferWrite) += Bytes(traffic.buffer_write) * layers;
 }
 
 void AttentionTerm::renew(const DecodeAttentionShape& contexts, const OperatorPricer& pricer) {
@@ -88,38 +111,41 @@ void AttentionTerm::renew(const DecodeAttentionShape& contexts, const OperatorPr
 }
 
 StepPrice StepPlan::price(const StepShape& shape, const LinearPart* part, const OperatorPricer& pricer) {
-    PassSums sums = constant;
-    Time flushes;
-    CostSums beside = beside_linear;
-    Time beside_flushes;
+    StepPrice price;
+    price.bytes = constant.bytes;
+    CostSums sums = constant.cost;
     for (LinearTerm& term : linear) {
-        term.renew(*part, shape[std::get<LinearDecode>(term.op.pricing).form], pricer);
-        for (std::size_t o = 0; o < sums.bytes.size(); ++o) sums.bytes[o] += term.op.bytes[o] * term.layers;
-        sums.cost.add(term.price, term.serial);
-        flushes += (term.price.time - term.unflushed) * term.serial;
-        if (beside_layers == 0) continue;
-        beside.add(term.price);
-        beside_flushes += term.price.time - term.unflushed;
+        term.renew(*part, shape[term.form], pricer);
+        term.add_bytes(price.bytes);
+        sums.add(term.price, term.serial);
+        price.flush_time += (term.price.time - term.unflushed) * term.serial;
     }
     for (AttentionTerm& term : attention) {
         term.renew(shape.decode, pricer);
-        for (std::size_t o = 0; o < sums.bytes.size(); ++o) sums.bytes[o] += term.op.bytes[o] * term.layers;
-        sums.cost.add(term.price, term.serial);
+        owned(price.bytes, Owner::kKvRead) +=
+            term.op.bytes[static_cast<std::size_t>(Owner::kKvRead)] * term.layers;
+        sums.add(term.price, term.serial);
     }
-    if (beside_layers > 0) {
-        CostSums other = beside_attention;
-        for (const AttentionTerm& term : attention) {
-            if (term.serial < term.layers) other.add(term.price);
-        }
-        const Time without = std::max(other.time, beside.time - beside_flushes);
-        flushes += (std::max(other.time, beside.time) - without) * beside_layers;
-        sums.cost.add(other.time > beside.time ? other : beside, beside_layers);
-    }
-    StepPrice price;
-    price.bytes = sums.bytes;
-    price.flush_time = flushes;
-    sums.cost.write(price);
+    if (beside_layers > 0) price.flush_time += add_beside(sums);
+    sums.write(price);
     return price;
+}
+
+Time StepPlan::add_beside(CostSums& sums) const {
+    CostSums with_linear = beside_linear;
+    Time flushes;
+    for (const LinearTerm& term : linear) {
+        with_linear.add(term.price);
+        flushes += term.price.time - term.unflushed;
+    }
+    CostSums with_attention = beside_attention;
+    for (const AttentionTerm& term : attention) {
+        if (term.serial < term.layers) with_attention.add(term.price);
+    }
+    const Time longer = std::max(with_attention.time, with_linear.time);
+    const Time without = std::max(with_attention.time, with_linear.time - flushes);
+    sums.add(with_attention.time > with_linear.time ? with_attention : with_linear, beside_layers);
+    return (longer - without) * beside_layers;
 }
 
 // ---- passes ----
@@ -196,7 +222,10 @@ void PlannedPass::add_linear(const StepShape& shape, std::int64_t beside, std::i
     for (Operator& op : scratch_) {
         const std::int64_t layers = linear_layers_ * times;
         if (const auto* decode = std::get_if<LinearDecode>(&op.pricing)) {
-            plan.linear.push_back({op, pricer_.linear_timer(*decode), layers, layers - beside, {}, {}});
+            plan.linear.push_back(
+                {op, pricer_.linear_timer(*decode), decode->form, layers, layers - beside, {}, {}, {}});
+            for (const Owner o : {Owner::kWeights, Owner::kActivations})
+                owned(plan.constant.bytes, o) += owned(op.bytes, o) * layers;
             continue;
         }
         const OperatorPrice price = pricer_.price(op);
@@ -215,6 +244,8 @@ void PlannedPass::add_attention(const AttentionKind& kind, const StepShape& shap
         if (const auto* decode = std::get_if<AttentionDecodeWork>(&op.pricing)) {
             const std::int64_t tokens = (decode->context_sum - shape.decode.context_sum) / decode->sequences;
             plan.attention.push_back({op, layers, layers - beside, tokens, verified, {}, {}});
+            for (const Owner o : {Owner::kKvWrite, Owner::kActivations})
+                owned(plan.constant.bytes, o) += owned(op.bytes, o) * layers;
             continue;
         }
         const OperatorPrice price = pricer_.price(op);

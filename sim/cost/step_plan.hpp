@@ -17,22 +17,25 @@ struct PlanKey {
 
     PlanKey() = default;
     explicit PlanKey(const StepShape& shape);
-    bool operator==(const PlanKey&) const = default;
+    bool is_of(const StepShape& shape) const;
     std::size_t hash() const;
 };
 
 // A decode kernel of linear attention, of `layers` layers, of which `serial` are not beside attention.
 struct LinearTerm {
-    Operator op;  // of the step that was priced last
+    Operator op;  // for the roofline, where there is no timer
     std::optional<LinearTimer> timer;
+    Form form = Form::kRecurrent;
     std::int64_t layers = 0, serial = 0;
+    LinearTraffic traffic;  // of the step that was priced last
     OperatorPrice price;
     Time unflushed;  // the same launch without flushes
 
     void renew(const LinearPart& part, const LinearWork& work, const OperatorPricer& pricer);
+    void add_bytes(ByteLedger& bytes) const;  // those that a plan does not know
 };
 
-// Decode attention. `beside`: of the layers whose mixers run side by side, too.
+// Decode attention.
 struct AttentionTerm {
     Operator op;
     std::int64_t layers = 0, serial = 0;
@@ -56,6 +59,9 @@ struct StepPlan {
 
     void clear();
     StepPrice price(const StepShape& shape, const LinearPart* part, const OperatorPricer& pricer);
+
+  private:
+    Time add_beside(CostSums& sums) const;  // returns by how much flushes make these layers longer
 };
 
 // A forward pass: the model's own, or the MTP module's.

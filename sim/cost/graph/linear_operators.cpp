@@ -60,7 +60,8 @@ void append_decode(const LinearPart& part, const StepShape& step, OperatorList& 
             element_wise_operator("linear.verify_split", rows.tokens * 4 * conv_channels(part.shape)));
     for (std::size_t i = 0; i < step.linear.size(); ++i) {
         if (step.linear[i].sequences == 0) continue;
-        list.push_back(make_operator(kDecodeNames[i], LinearDecode{part.shape, static_cast<Form>(i), {}}));
+        list.push_back(make_operator(decode_kernel_name(static_cast<Form>(i)),
+                                     LinearDecode{part.shape, static_cast<Form>(i), {}}));
         set_work(list.back(), part, step.linear[i]);
     }
 }
@@ -205,6 +206,10 @@ class LinearLayer {
 
 }  // namespace
 
+std::string_view decode_kernel_name(Form form) {
+    return kDecodeNames[static_cast<std::size_t>(form)];
+}
+
 LinearPart linear_part(const StepContext& context, const LinearMixer& mixer, PartWeights& weights) {
     LinearPart part;
     part.shape = linear_shape(mixer, context.state);
@@ -216,7 +221,7 @@ LinearPart linear_part(const StepContext& context, const LinearMixer& mixer, Par
     return part;
 }
 
-LinearTraffic set_work(Operator& op, const LinearPart& part, const LinearWork& work) {
+void set_work(Operator& op, const LinearPart& part, const LinearWork& work) {
     auto& linear = std::get<LinearDecode>(op.pricing);
     linear.work = work;
     const LinearTraffic t = linear_traffic(part.shape, linear.form, work);
@@ -228,7 +233,6 @@ LinearTraffic set_work(Operator& op, const LinearPart& part, const LinearWork& w
         .own(Owner::kBufferRead, t.buffer_read)
         .own(Owner::kBufferWrite, t.buffer_write)
         .own(Owner::kActivations, t.io_read + t.io_write);
-    return t;
 }
 
 void append_linear(const LinearPart& part, const StepShape& step, OperatorList& list) {

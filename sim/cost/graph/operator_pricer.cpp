@@ -7,6 +7,7 @@
 
 #include "sim/base/check.hpp"
 #include "sim/base/error.hpp"
+#include "sim/cost/graph/parts.hpp"
 
 namespace kvsim {
 
@@ -71,10 +72,14 @@ bool AttentionSegment::covers(const AttentionDecodeWork& work) const {
 }
 
 Time AttentionSegment::time(std::int64_t context_sum) const {
-    __extension__ using Wide = __int128;  // a rise of 1e12 ps times 1e12 tokens
-    const Wide rise = (last.time - first.time).value();
+    const std::int64_t rise = (last.time - first.time).value();
     const std::int64_t run = last_sum - first_sum;
-    return first.time + Time(static_cast<std::int64_t>(rise * (context_sum - first_sum) / run));
+    std::int64_t product = 0;
+    if (!__builtin_mul_overflow(rise, context_sum - first_sum, &product))
+        return first.time + Time(product / run);
+    __extension__ using Wide = __int128;  // a rise of 1e12 ps times 1e12 tokens
+    return first.time +
+           Time(static_cast<std::int64_t>(static_cast<Wide>(rise) * (context_sum - first_sum) / run));
 }
 
 OperatorPricer::OperatorPricer(FittedOperators operators, LinearKernelFits linear, const EngineSteps& engine)
@@ -102,7 +107,8 @@ OperatorPrice OperatorPricer::host_gap() const {
 OperatorPrice OperatorPricer::price(const Operator& op) const {
     const OperatorPrice price =
         std::visit([&](const auto& work) { return price_work(op, work); }, op.pricing);
-    refuse_the_impossible(op, price);
+    const Bytes activations = op.bytes[static_cast<std::size_t>(Owner::kActivations)];
+    refuse_the_impossible(op.name, op.total_bytes() - activations.value(), op.flops, price.time);
     return price;
 }
 
@@ -170,23 +176,27 @@ std::optional<LinearTimer> OperatorPricer::linear_timer(const LinearDecode& w) c
     return LinearTimer(*linear_.fit, *kernel, {w.shape, w.form, w.work, linear_.ring_capacity});
 }
 
-OperatorPrice OperatorPricer::linear(const Operator& op, LinearTimer& timer,
-                                     const LinearTraffic& traffic) const {
-    const TimedSource timed = timer.time(std::get<LinearDecode>(op.pricing).work, traffic);
+OperatorPrice OperatorPricer::linear(LinearTimer& timer, const LinearWork& work, const LinearTraffic& traffic,
+                                     std::int64_t other_bytes) const {
+    const TimedSource timed = timer.time(work, traffic);
     const LinearFit& kernel = timer.kernel();
     const ErrorSummary& errors = kernel.held_out.rows > 0 ? kernel.held_out : kernel.fitted;
     OperatorPrice price{timed.time,          Time(),        errors.median * kSigmaPerMedian, timed.source,
                         CostFamily::kLinear, Bound::kLaunch};
     if (linear_.scaled) price.source = Source::kExtrapolated;
-    const double memory_s = static_cast<double>(op.total_bytes()) / peak_bandwidth_;
-    if (memory_s >= 0.5 * to_seconds(timed.time)) price.bound = Bound::kMemory;
-    refuse_the_impossible(op, price);
+    const std::int64_t bytes = traffic.total() + other_bytes;
+    if (static_cast<double>(bytes) / peak_bandwidth_ >= 0.5 * to_seconds(timed.time))
+        price.bound = Bound::kMemory;
+    refuse_the_impossible(decode_kernel_name(kernel.form), bytes - traffic.io_read - traffic.io_write,
+                          traffic.flops, timed.time);
     return price;
 }
 
 OperatorPrice OperatorPricer::price_work(const Operator& op, const LinearDecode& w) const {
-    if (std::optional<LinearTimer> timer = linear_timer(w))
-        return linear(op, *timer, linear_traffic(w.shape, w.form, w.work));
+    if (std::optional<LinearTimer> timer = linear_timer(w)) {
+        const LinearTraffic traffic = linear_traffic(w.shape, w.form, w.work);
+        return linear(*timer, w.work, traffic, op.total_bytes() - traffic.total());
+    }
     return to_price(
         operators_.roofline(Bytes(op.total_bytes()), Flops(op.flops), op.launches, MatrixFormat::kBf16),
         CostFamily::kLinear);
@@ -227,15 +237,15 @@ OperatorPrice OperatorPricer::price_work(const Operator&, const AllToAll& w) con
 }
 
 // Activations may stay in the L2 from one operator to the next; weights, states, records and KV cannot.
-void OperatorPricer::refuse_the_impossible(const Operator& op, const OperatorPrice& price) const {
-    const Bytes activations = op.bytes[static_cast<std::size_t>(Owner::kActivations)];
-    const double dram = static_cast<double>(op.total_bytes() - activations.value());
-    const double least_s = std::max(dram / peak_bandwidth_, static_cast<double>(op.flops) / peak_flops_);
-    if (to_seconds(price.time) >= least_s * (1.0 - 1e-6)) return;
+void OperatorPricer::refuse_the_impossible(std::string_view name, std::int64_t dram, std::int64_t flops,
+                                           Time time) const {
+    const double least_s =
+        std::max(static_cast<double>(dram) / peak_bandwidth_, static_cast<double>(flops) / peak_flops_);
+    if (to_seconds(time) >= least_s * (1.0 - 1e-6)) return;
     throw ConfigError(profile_mistake(
         linear_.fit ? linear_.fit->origin : device().name, 0, "",
-        fmt::format("{}: {:.3f} us is impossible on device {}, which needs {:.3f} us at its peaks", op.name,
-                    to_us(price.time), device().name, least_s * 1e6)));
+        fmt::format("{}: {:.3f} us is impossible on device {}, which needs {:.3f} us at its peaks", name,
+                    to_us(time), device().name, least_s * 1e6)));
 }
 
 }  // namespace kvsim

@@ -62,7 +62,9 @@ class OperatorPricer {
     // For launches with the rows and new tokens of that one; none where no kernel of its kind was measured,
     // and price() takes the roofline.
     std::optional<LinearTimer> linear_timer(const LinearDecode& work) const;
-    OperatorPrice linear(const Operator& op, LinearTimer& timer, const LinearTraffic& traffic) const;
+    // `other_bytes` that the kernel moves beside the traffic of its work.
+    OperatorPrice linear(LinearTimer& timer, const LinearWork& work, const LinearTraffic& traffic,
+                         std::int64_t other_bytes) const;
     OperatorPrice host_gap() const;
 
     const DeviceSpec& device() const { return operators_.device(); }
@@ -80,7 +82,8 @@ class OperatorPricer {
     OperatorPrice price_work(const Operator& op, const Roofline& w) const;
     OperatorPrice price_work(const Operator& op, const AllReduce& w) const;
     OperatorPrice price_work(const Operator& op, const AllToAll& w) const;
-    void refuse_the_impossible(const Operator& op, const OperatorPrice& price) const;
+    // Bytes that must come from DRAM, FLOPs.
+    void refuse_the_impossible(std::string_view name, std::int64_t dram, std::int64_t flops, Time time) const;
 
     FittedOperators operators_;
     LinearKernelFits linear_;
