@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,6 +27,7 @@ struct EngineSpec {
     SchedulerSpec scheduler;         // who runs next
     EngineMemory memory;             // what it keeps where
     EngineSteps steps;               // how a step runs
+    std::optional<PrefixCacheSpec> prefix_cache{};
 };
 
 // How the linear layers are served.

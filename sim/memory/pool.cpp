@@ -14,6 +14,7 @@ PoolSize size_of(const Capacity& c, const SplitPools& rule) {
     size.slots_per_request = c.slots_per_request;
     size.units = c.kv_tokens / rule.page_tokens;
     size.page_tokens = rule.page_tokens;
+    size.slots_per_snapshot = 1;
     return size;
 }
 
@@ -26,6 +27,7 @@ PoolSize size_of(const Capacity& c, const PagedPool&) {
     size.page_tokens = c.paged.page_tokens;
     size.units_per_page = c.paged.attention_groups;
     size.unit_limit = Limit::kBlocks;
+    size.units_per_snapshot = c.paged.state_groups;
     return size;
 }
 
@@ -36,6 +38,7 @@ PoolSize size_of(const Capacity& c, const BytePool&) {
     size.units_per_request = (c.request.total() - c.request.kv).value();
     size.units_per_page = c.kv_per_token.value();
     size.unit_limit = Limit::kBytes;
+    size.units_per_snapshot = (c.state_per_request + c.conv_per_request).value();
     return size;
 }
 

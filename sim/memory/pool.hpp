@@ -20,6 +20,8 @@ struct PoolSize {
     std::int64_t page_tokens = 1;        // a request holds whole pages, >= 1
     std::int64_t units_per_page = 1;
     Limit unit_limit = Limit::kKvTokens;  // the name of units when they run out
+    std::int64_t slots_per_snapshot = 0;  // of a state, in a prefix cache
+    std::int64_t units_per_snapshot = 0;
 };
 
 // The pools that `capacity` solved for `pools`.
@@ -54,6 +56,7 @@ class MemoryPool {
     const PoolSize& size() const { return size_; }
     std::int64_t requests() const { return requests_; }
     std::int64_t pages_held() const { return pages_; }
+    std::int64_t units_left() const { return size_.units - units_used(); }
 
   private:
     std::int64_t units_used() const {

@@ -47,6 +47,16 @@ struct SchedulerSpec {
     bool operator==(const SchedulerSpec&) const = default;
 };
 
+// ---- engine file, `prefix_cache:`; without it every prompt is computed whole ----
+
+struct PrefixCacheSpec {
+    int snapshot_tokens = 256;  // between snapshots of a state, rounded up to whole KV pages
+    // Where pools are split: slots that a running request takes of those that are set aside for it. The others
+    // hold snapshots.
+    int slots_in_use = 1;
+    bool operator==(const PrefixCacheSpec&) const = default;
+};
+
 // ---- experiment file ----
 
 struct FlushSpec {  // `linear.flush`
