@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -56,6 +57,11 @@ std::vector<Experiment> engines_of(const CapacityOptions& options) {
 
 ExitCode compare(const CapacityOptions& options) {
     const std::vector<int>& drafts = options.drafts.empty() ? kDefaultDrafts : options.drafts;
+    for (std::size_t i = 1; i < drafts.size(); ++i) {
+        if (std::find(drafts.begin(), drafts.begin() + static_cast<std::ptrdiff_t>(i), drafts[i]) !=
+            drafts.begin() + static_cast<std::ptrdiff_t>(i))
+            throw_mistake({"--drafts"}, "", fmt::format("{} comes twice", drafts[i]));
+    }
     const std::vector<Experiment> experiments = engines_of(options);
     const std::int64_t tokens = options.tokens ? *options.tokens : mean_tokens_per_request(experiments[0]);
     std::vector<CapacityAnswer> answers;
@@ -81,8 +87,8 @@ ExitCode capacity(const CapacityOptions& options) {
     Experiment experiment = load_experiment(options.input);
     const std::int64_t tokens = options.tokens ? *options.tokens : mean_tokens_per_request(experiment);
     const Form form = experiment.linear.form;
-    const CapacityAnswer result =
-        answer(std::move(experiment), form, options.drafts.empty() ? 0 : options.drafts[0], tokens);
+    const int drafts = options.drafts.empty() ? experiment.linear.drafts : options.drafts[0];
+    const CapacityAnswer result = answer(std::move(experiment), form, drafts, tokens);
     if (options.json) {
         fmt::print("{}\n", to_json(result).dump(2));
     } else {
@@ -102,7 +108,7 @@ Action declare_capacity(CLI::App& app) {
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
     app.add_option(
            "--drafts", options->drafts,
-           fmt::format("Draft tokens that a step verifies beside the last one (default: 0); several, as in "
+           fmt::format("Draft tokens that a step verifies beside the last one (default: the experiment's); several, as in "
                        "--drafts 0,3, with --compare (default there: {})",
                        fmt::join(kDefaultDrafts, ",")))
         ->delimiter(',')

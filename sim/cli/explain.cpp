@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "sim/cli/options.hpp"
 #include "sim/cli/setup.hpp"
 #include "sim/cli/table.hpp"
+#include "sim/serving/length_times.hpp"
 
 namespace kvsim {
 namespace {
@@ -37,9 +39,28 @@ std::int64_t total(const ByteLedger& ledger) {
     return sum;
 }
 
+class CostPricer final : public StepPricer {
+  public:
+    explicit CostPricer(const StepCost& cost) : cost_(cost) {}
+    StepPrice price(const StepShape& shape) const override { return cost_.price(shape); }
+
+  private:
+    const StepCost& cost_;
+};
+
 // Whether the device could hold the step's sequences; a step that it cannot is priced all the same.
 bool fits(const Capacity& capacity, const DecodeStep& step) {
-    return step.shape.decode.sequences <= capacity.requests;
+    return step.shape.decode.sequences + step.shape.prefill.sequences <= capacity.requests;
+}
+
+// "", or " (one rank of tp 4, ep 4)"
+std::string ranks(const Parallelism& p) {
+    if (p.tp == 1) return "";
+    std::string text = fmt::format(" (one rank of tp {}", p.tp);
+    if (p.ep > 1)
+        text += fmt::format(", ep {} by {}", p.ep, kExpertExchangeNames[static_cast<std::size_t>(p.experts)]);
+    if (p.attention_dp > 1) text += fmt::format(", attention_dp {}", p.attention_dp);
+    return text + ")";
 }
 
 // "", or ", 4 tokens verified and 3 drafted each"
@@ -54,9 +75,12 @@ nlohmann::ordered_json to_json(const Experiment& experiment, const Capacity& cap
     nlohmann::ordered_json json;
     json["model"] = experiment.model.name;
     json["device"] = experiment.device.name;
+    json["parallelism"] = {{"tp", experiment.parallelism.tp},
+                           {"ep", experiment.parallelism.ep},
+                           {"attention_dp", experiment.parallelism.attention_dp}};
     json["form"] = name(step.form);
     json["buffer_length"] = experiment.linear.buffer_length;
-    json["batch"] = step.shape.decode.sequences;
+    json["batch"] = step.shape.decode.sequences + step.shape.prefill.sequences;
     json["context"] = step.shape.decode.context_max;
     json["prefill_tokens"] = step.shape.prefill.new_tokens;
     json["buffered_tokens"] = work.buffered_tokens;
@@ -124,27 +148,40 @@ std::string to_table(const Experiment& experiment, const Capacity& capacity, con
     }
     std::int64_t launches = 0;
     for (const OperatorCost& op : operators) launches += op.launches;
-    if (step.shape.prefill.new_tokens > 0) {
-        return fmt::format(
-            "{} on {}: prefill of {} tokens after {} cached ones\nstep time {:.1f} us +- {:.1f} ({} "
-            "launches): "
-            "{}\n\n{}",
-            experiment.model.name, experiment.device.name, step.shape.prefill.new_tokens,
-            step.shape.prefill.cached_tokens, to_us(price.time), to_us(price.uncertainty), launches,
-            sources(price), table.str());
-    }
-    const LinearWork& work = step.shape[step.form];
     const std::string note =
         fits(capacity, step)
             ? ""
             : fmt::format("does not fit: {} requests of this length do, limited by {}\n", capacity.requests,
                           kLimitNames[static_cast<std::size_t>(capacity.limit)]);
-    return fmt::format(
-        "{} on {}: decode step of {} sequences at context {}, {} form, {} buffered tokens, {} flushes{}\n"
-        "{}step time {:.1f} us +- {:.1f} ({} launches): {}\n\n{}",
-        experiment.model.name, experiment.device.name, work.sequences, step.shape.decode.context_max,
-        name(step.form), work.buffered_tokens, work.flushes, drafts(step), note, to_us(price.time),
-        to_us(price.uncertainty), launches, sources(price), table.str());
+    const PrefillShape& prompts = step.shape.prefill;
+    const LinearWork& work = step.shape[step.form];
+    const std::string what =
+        prompts.sequences > 0
+            ? fmt::format("prefill of {} x {} tokens after {} cached ones each", prompts.sequences,
+                          prompts.new_tokens / prompts.sequences, prompts.cached_tokens / prompts.sequences)
+            : fmt::format(
+                  "decode step of {} sequences at context {}, {} form, {} buffered tokens, {} flushes{}",
+                  work.sequences, step.shape.decode.context_max, name(step.form), work.buffered_tokens,
+                  work.flushes, drafts(step));
+    return fmt::format("{} on {}{}: {}\n{}step time {:.1f} us +- {:.1f} ({} launches): {}\n\n{}",
+                       experiment.model.name, experiment.device.name, ranks(experiment.parallelism), what,
+                       note, to_us(price.time), to_us(price.uncertainty), launches, sources(price),
+                       table.str());
+}
+
+// Bytes and FLOPs stay within 64 bits.
+void check_size(std::int64_t batch, std::int64_t context, std::int64_t prompt) {
+    if (context > kMostCachedTokens / batch) {
+        throw_mistake({}, "--batch, --context",
+                      fmt::format("expected at most {} cached tokens in all, got {} x {}", kMostCachedTokens,
+                                  batch, context));
+    }
+    if (prompt > 0 && context + prompt > kMostCachedTokens / batch / prompt) {
+        throw_mistake(
+            {}, "--batch, --prefill, --context",
+            fmt::format("expected at most {} pairs of a new token and one that it sees, got {} x {} x {}",
+                        kMostCachedTokens, batch, prompt, context + prompt));
+    }
 }
 
 ExitCode explain(const ExplainOptions& options) {
@@ -156,19 +193,19 @@ ExitCode explain(const ExplainOptions& options) {
         experiment.serving.speculation = {.policy = "static", .drafts = *options.drafts};
     }
     const auto* steady = std::get_if<SteadyWorkload>(&experiment.workload);
-    const std::int64_t batch = options.batch.value_or(steady ? steady->batch : kDefaultBatch);
-    const std::int64_t context = options.context.value_or(steady ? steady->context : kDefaultContext);
-    if (batch * context > kMostCachedTokens) {
-        throw_mistake({}, "--batch, --context",
-                      fmt::format("expected at most {} cached tokens in all, got {}", kMostCachedTokens,
-                                  batch * context));
-    }
-    const Capacity capacity = solve_capacity(experiment, context + 1);
-    DecodeStep step =
-        options.prefill
-            ? DecodeStep{Form::kRecurrent, prefill_step(*options.prefill, options.context.value_or(0))}
-            : decode_step(decode, batch, context);
+    const std::int64_t prompt = options.prefill.value_or(0);
+    const bool decodes = prompt == 0;
+    const std::int64_t batch = options.batch.value_or(decodes && steady ? steady->batch : kDefaultBatch);
+    const std::int64_t context = options.context.value_or(!decodes ? 0
+                                                          : steady ? steady->context
+                                                                   : kDefaultContext);
+    check_size(batch, context, prompt);
+    const Capacity capacity = solve_capacity(experiment, context + std::max<std::int64_t>(prompt, 1));
     const StepCost cost = make_step_cost(experiment);
+    const CostPricer pricer(cost);
+    const PricedLengths times(pricer);
+    DecodeStep step = !decodes ? DecodeStep{Form::kRecurrent, prefill_step(prompt, context, batch)}
+                               : decode_step(decode, batch, context, &times);
     if (options.drafts) add_drafts(step, *options.drafts);
     if (options.dot) {
         fmt::print("{}", cost.graphviz(step.shape));
@@ -190,11 +227,13 @@ Action declare_explain(CLI::App& app) {
     const auto options = std::make_shared<ExplainOptions>();
     add_file_options(app, options->input, "Experiment (YAML)");
     app.add_option("--batch", options->batch,
-                   fmt::format("Sequences (default: of a steady workload, else {})", kDefaultBatch))
+                   fmt::format("Sequences (default: of a steady workload, else {}; {} with --prefill)",
+                               kDefaultBatch, kDefaultBatch))
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
-    app.add_option("--prefill", options->prefill,
-                   "Take a chunk of a prompt of so many tokens apart instead, after --context cached ones "
-                   "(default: 0)")
+    app.add_option(
+           "--prefill", options->prefill,
+           "Take apart a chunk of so many tokens of --batch prompts instead, after --context cached ones "
+           "(default: 0)")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
     app.add_option("--drafts", options->drafts,
                    "Verify so many drafts of every sequence, and let the MTP module propose as many")

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -22,15 +23,32 @@ struct FitOptions {
     std::string out;      // empty: beside the profile
 };
 
+// Says which kernels the file had and the new fit has not: their rows are gone.
+void tell_what_is_lost(const std::filesystem::path& file, const ProfileFit& now) {
+    if (!std::filesystem::exists(file)) return;
+    for (const LinearFit& old : load_fit(file.string()).linear) {
+        const bool kept = std::ranges::any_of(now.linear, [&](const LinearFit& k) {
+            return k.kernel == old.kernel && k.state == old.state && k.records == old.records &&
+                   k.k_dim == old.k_dim && k.v_dim == old.v_dim;
+        });
+        if (!kept)
+            fmt::print(stderr,
+                       "{}: {} with a state in {} is no longer fitted: the profile has no rows of it\n",
+                       file.string(), old.kernel, name(old.state));
+    }
+}
+
 ExitCode fit(const FitOptions& options) {
-    Profile profile = load_profile(options.folder);
-    const bool own = options.kernels.empty();
-    if (!own) profile = load_public_kernels(options.kernels, profile);
-    const ProfileFit result = fit_profile(profile);
     const std::filesystem::path folder = options.folder;
+    const bool own = options.kernels.empty();
     const std::filesystem::path file = options.out.empty()
                                            ? folder / (own ? "fit.yaml" : "public_kernels.yaml")
                                            : std::filesystem::path(options.out);
+    require_writable(file, "--out");
+    Profile profile = load_profile(options.folder);
+    if (!own) profile = load_public_kernels(options.kernels, profile);
+    const ProfileFit result = fit_profile(profile);
+    tell_what_is_lost(file, result);
     const std::string source =
         own ? ""
             : fmt::format("# Kernels of others: {}; memory rates of {}.\n",

@@ -18,6 +18,7 @@ struct FitTablesOptions {
 };
 
 ExitCode fit_tables(const FitTablesOptions& options) {
+    require_writable(options.out, "--out");
     const DeviceSpec device = load_device(options.device);
     const PublishedTables tables = load_published_tables(options.folder);
     const PublishedFit fit = fit_published(tables, device, options.source);

@@ -51,6 +51,7 @@ std::string name_of(const ImportOptions& options) {
 }
 
 ExitCode import(const ImportOptions& options) {
+    if (!options.out.empty()) require_writable(options.out, "--out");
     const ImportedModel imported = import_model(options.config, name_of(options));
     const std::string text =
         fmt::format("# Sizes: {}.\n{}", std::filesystem::path(options.config).filename().string(),

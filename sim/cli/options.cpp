@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <utility>
 
 #include "sim/base/error.hpp"
 
@@ -22,13 +24,20 @@ std::vector<Override> parse_assignments(const std::vector<std::string>& assignme
     std::vector<Mistake> mistakes;
     for (const std::string& text : assignments) {
         const std::size_t equals = text.find('=');
-        if (equals == std::string::npos || equals == 0) {
+        const auto refuse = [&](std::string message) {
             Mistake& mistake = mistakes.emplace_back();
             mistake.place.file = "--set";
-            mistake.message = fmt::format("expected path=value, got `{}`", text);
-        } else {
-            overrides.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+            mistake.message = std::move(message);
+        };
+        if (equals == std::string::npos || equals == 0) {
+            refuse(fmt::format("expected path=value, got `{}`", text));
+            continue;
         }
+        const std::string path = text.substr(0, equals);
+        if (path == "schema") refuse("schema says how the file is written, and cannot be set");
+        if (std::ranges::find(overrides, path, &Override::first) != overrides.end())
+            refuse(fmt::format("{} is set twice", path));
+        overrides.emplace_back(path, text.substr(equals + 1));
     }
     if (!mistakes.empty()) throw ConfigError(std::move(mistakes));
     return overrides;

@@ -20,7 +20,8 @@ struct FileOptions {
 
 void add_file_options(CLI::App& app, FileOptions& options, const std::string& file_help);
 
-// Splits each text at its first '='. Throws ConfigError for a text without one or without a path.
+// Splits each text at its first '='. Throws ConfigError for a text without one or without a path,
+// for a path that comes twice, and for the schema.
 std::vector<Override> parse_assignments(const std::vector<std::string>& assignments);
 
 // The experiment that the options name. Throws ConfigError.

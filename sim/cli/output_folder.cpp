@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -36,6 +38,24 @@ bool is_our_manifest(const fs::path& file) {
     return json.is_object() && json.value("kind", "") == kManifestKind;
 }
 
+// Signals that would end the program wait while it lives: between the folder that is made and the one that
+// stays nothing is left behind.
+class SignalsHeld {
+  public:
+    SignalsHeld() {
+        sigset_t held;
+        sigemptyset(&held);
+        for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&held, signal);
+        pthread_sigmask(SIG_BLOCK, &held, &before_);
+    }
+    ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    SignalsHeld(const SignalsHeld&) = delete;
+    SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+  private:
+    sigset_t before_{};
+};
+
 // A fresh folder that disappears with its owner unless it has been moved away.
 class TemporaryFolder {
   public:
@@ -62,6 +82,7 @@ class TemporaryFolder {
     const fs::path& path() const { return path_; }
 
   private:
+    SignalsHeld held_;  // outlives the folder
     fs::path path_;
 };
 
@@ -76,7 +97,23 @@ void write_file(const fs::path& file, std::string_view content) {
 
 }  // namespace
 
+void require_writable(const fs::path& path, const std::string& option) {
+    fs::path above = fs::absolute(path).lexically_normal();
+    if (!above.has_filename()) above = above.parent_path();
+    std::error_code error;
+    do above = above.parent_path();
+    while (above.has_parent_path() && fs::status(above, error).type() == fs::file_type::not_found);
+    if (!fs::is_directory(above, error))
+        throw_mistake({option}, "",
+                      fmt::format("`{}` cannot be made: {} is no folder", path.string(), above.string()));
+    if (access(above.c_str(), W_OK | X_OK) != 0)
+        throw_mistake(
+            {option}, "",
+            fmt::format("`{}` cannot be made: {} may not be written to", path.string(), above.string()));
+}
+
 void require_replaceable(const fs::path& folder) {
+    require_writable(folder, "--out");
     if (!fs::exists(fs::symlink_status(folder))) return;
     if (!fs::is_directory(folder)) refuse(folder, "it is not a folder");
     if (fs::is_empty(folder)) return;

@@ -16,8 +16,12 @@ struct ResultFiles {
     std::string resolved_yaml;
 };
 
+// Throws ConfigError, placed at `option`, when `path` cannot be made: something on the way to it is no
+// folder, or one that may not be written to.
+void require_writable(const std::filesystem::path& path, const std::string& option);
+
 // Throws ConfigError when something stands at `folder` that write_results() would not replace: anything but
-// an empty folder or one that holds results of kvsim and nothing else.
+// an empty folder or one that holds results of kvsim and nothing else; and as require_writable().
 void require_replaceable(const std::filesystem::path& folder);
 
 // Writes the files into a temporary sibling of `folder` and puts that in its place: a reader sees the old

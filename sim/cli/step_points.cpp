@@ -16,6 +16,9 @@ namespace kvsim {
 namespace {
 
 constexpr int kBufferLength = 16;
+// As explain takes them: bytes and FLOPs stay within 64 bits.
+constexpr std::int64_t kMostSequences = std::int64_t{1} << 20;
+constexpr std::int64_t kMostCachedTokens = std::int64_t{1} << 40;
 
 std::vector<StepPoint> published_points(const CsvTable& csv) {
     std::vector<StepPoint> points;
@@ -108,6 +111,13 @@ std::vector<StepPoint> load_step_points(const std::string& file) {
     } else {
         points = published_points(
             CsvTable(file, {"device", "model", "metric", "batch", "context", "value", "source"}, mistakes));
+    }
+    for (const StepPoint& p : points) {
+        if (p.batch > kMostSequences || p.context > kMostCachedTokens / p.batch)
+            mistakes.push_back(profile_mistake(
+                p.place.file, p.place.line, "batch",
+                fmt::format("expected at most {} sequences, and {} cached tokens in all, got {} x {}",
+                            kMostSequences, kMostCachedTokens, p.batch, p.context)));
     }
     if (!mistakes.empty()) throw ConfigError(std::move(mistakes));
     return points;

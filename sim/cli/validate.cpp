@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "sim/base/error.hpp"
 #include "sim/cli/command.hpp"
 #include "sim/cli/output_folder.hpp"
 #include "sim/cli/published.hpp"
@@ -76,7 +78,12 @@ ExitCode validate_tables(const ValidateOptions& options) {
 }
 
 ExitCode validate(const ValidateOptions& options) {
+    if (!options.rows.empty()) require_writable(options.rows, "--rows");
     if (!options.tables.empty()) return validate_tables(options);
+    const std::filesystem::path folder = options.folder;
+    if (std::filesystem::exists(folder / "published.yaml") && !std::filesystem::exists(folder / "fit.yaml"))
+        throw_mistake({options.folder, 0, 0}, "",
+                      "holds a fit to published tables (published.yaml): say with --tables where they are");
     const Profile profile = load_profile(options.folder);
     const ProfileFit fit = load_fit(options.folder);
     const std::vector<ValidationRow> rows = validate(profile, fit);

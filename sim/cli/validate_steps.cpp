@@ -99,14 +99,29 @@ std::string gains_table(const std::vector<StepPrediction>& predictions) {
     return "\n" + table.str();
 }
 
+// The rows of the table say what was run, so an assignment of it would be ignored.
+void refuse_what_rows_say(const std::vector<Override>& overrides) {
+    std::vector<Mistake> mistakes;
+    for (const auto& [path, value] : overrides) {
+        const std::string part = path.substr(0, path.find('.'));
+        if (path != "model" && path != "device" && part != "linear" && part != "workload") continue;
+        Mistake& mistake = mistakes.emplace_back();
+        mistake.place.file = fmt::format("--set {}={}", path, value);
+        mistake.message = "the rows of the table say which model, device, form, batch and context";
+    }
+    if (!mistakes.empty()) throw ConfigError(std::move(mistakes));
+}
+
 ExitCode validate_steps(const ValidateStepsOptions& options) {
+    const std::vector<Override> overrides = parse_assignments(options.input.assignments);
+    refuse_what_rows_say(overrides);
+    if (!options.rows.empty()) require_writable(options.rows, "--rows");
     std::vector<StepPrediction> predictions;
     std::string csv =
         "device,model,metric,variant,batch,context,measured,predicted,uncertainty,power_limited\n";
     for (const StepPoint& point : load_step_points(options.table)) {
-        const StepPrediction p =
-            predict(point, options.input.file, parse_assignments(options.input.assignments),
-                    options.own ? LinearKernels::kOwn : LinearKernels::kPublished);
+        const StepPrediction p = predict(point, options.input.file, overrides,
+                                         options.own ? LinearKernels::kOwn : LinearKernels::kPublished);
         csv += fmt::format("{},{},{},{},{},{},{},{:.6g},{:.3g},{}\n", point.device, point.model, point.metric,
                            point.variant, point.batch, point.context, point.measured, p.predicted,
                            p.uncertainty, slowed(point));

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "kernels/traffic_linear.hpp"
 #include "sim/base/check.hpp"
@@ -110,9 +112,36 @@ class FileReader {
         if (!value) note(line, column, "expected a value, got an empty cell");
     }
 
+    // Beyond any launch: a slip of the pen, which would bend a whole fit.
+    void check_sizes(const ProfileRow& r, int line) {
+        constexpr std::int64_t kMost = std::int64_t{1} << 40;
+        constexpr double kMostUs = 1e9;
+        const std::pair<std::string_view, std::optional<std::int64_t>> sizes[] = {
+            {"k_heads", r.k_heads},
+            {"v_heads", r.v_heads},
+            {"k_dim", r.k_dim},
+            {"v_dim", r.v_dim},
+            {"batch", r.batch},
+            {"tokens", r.tokens},
+            {"buffer_length", r.buffer_length},
+            {"buffered_tokens", r.buffered_tokens},
+            {"bytes", r.bytes}};
+        // Rows times records, heads times channels: a product of two is no more either.
+        constexpr std::int64_t kMostEach = std::int64_t{1} << 20;
+        for (const auto& [column, size] : sizes) {
+            const bool product = column == "buffered_tokens" || column == "bytes";
+            const std::int64_t most = product ? kMost : kMostEach;
+            if (size && *size > most)
+                note(line, column, fmt::format("expected at most {}, got {}", most, *size));
+        }
+        if (r.time_us && *r.time_us > kMostUs)
+            note(line, "time_us", fmt::format("expected at most {:g}, got {}", kMostUs, *r.time_us));
+    }
+
     // What a row needs so that it can be fitted.
     void check(const ProfileRow& r, int line) {
         require_above(r.time_us, "time_us", 0.0, line);
+        check_sizes(r, line);
         if (r.kernel == "empty") return;
         if (std::find(kProbes.begin(), kProbes.end(), r.kernel) != kProbes.end()) {
             require_above(r.bytes, "bytes", std::int64_t{0}, line);
@@ -160,6 +189,28 @@ class FileReader {
     std::vector<const ProfileColumn*> columns_;
 };
 
+// Rows of one launch under one protocol: which of their times a fit should take, nobody could say.
+void refuse_repeated(const std::vector<MeasuredRow>& rows, std::vector<Mistake>& mistakes) {
+    constexpr std::array<std::string_view, 18> kWhatRan{
+        "kernel",      "family",  "form",  "k_heads",       "v_heads", "k_dim",           "v_dim",
+        "state_dtype", "records", "batch", "buffer_length", "fill",    "buffered_tokens", "flush_rows",
+        "tokens",      "bytes",   "l2",    "sets"};
+    std::map<std::string, const MeasuredRow*> first;
+    for (const MeasuredRow& row : rows) {
+        std::string key;
+        for (const ProfileColumn& column : profile_columns()) {
+            if (std::find(kWhatRan.begin(), kWhatRan.end(), column.name) != kWhatRan.end())
+                key += column.format(row.row) + ',';
+        }
+        const auto [known, fresh] = first.emplace(std::move(key), &row);
+        if (!fresh)
+            mistakes.push_back(
+                profile_mistake(row.place.file, row.place.line, "",
+                                fmt::format("the same launch as in {}:{}", known->second->place.file,
+                                            known->second->place.line)));
+    }
+}
+
 }  // namespace
 
 Profile load_profile(const std::string& folder) {
@@ -176,6 +227,7 @@ Profile load_profile(const std::string& folder) {
     Profile profile{folder, {}};
     std::vector<Mistake> mistakes;
     for (const std::string& file : files) FileReader(file, profile, mistakes).read();
+    refuse_repeated(profile.rows, mistakes);
     if (!mistakes.empty()) throw ConfigError(std::move(mistakes));
     if (profile.rows.empty())
         throw ConfigError(profile_mistake(folder, 0, "", "expected measured rows in *.csv, got none"));

@@ -91,19 +91,18 @@ std::int64_t CsvTable::positive_integer(std::size_t row, std::string_view column
 }
 
 std::int64_t CsvTable::natural(std::size_t row, std::string_view column) const {
-    constexpr std::int64_t kMost = std::int64_t{1}
-                                   << 40;  // products of a few sizes stay within 64 bits as doubles
     const std::optional<std::int64_t> value = parse_integer(text(row, column));
-    if (value && *value >= 0 && *value <= kMost) return *value;
+    if (value && *value >= 0 && *value <= kMostSize) return *value;
     note(rows_[row].line, column,
-         fmt::format("expected an integer from 0 to {}, got `{}`", kMost, text(row, column)));
+         fmt::format("expected an integer from 0 to {}, got `{}`", kMostSize, text(row, column)));
     return 1;
 }
 
 double CsvTable::positive(std::size_t row, std::string_view column) const {
     const std::optional<double> value = parse_real(text(row, column));
-    if (value && *value > 0.0) return *value;
-    note(rows_[row].line, column, fmt::format("expected a positive number, got `{}`", text(row, column)));
+    if (value && *value > 0.0 && *value <= kMostMeasured) return *value;
+    note(rows_[row].line, column,
+         fmt::format("expected a number above 0, up to {:g}, got `{}`", kMostMeasured, text(row, column)));
     return 1.0;
 }
 

@@ -56,6 +56,9 @@ class Capacity(CliTest):
                 self.assertIn("0 requests", self.kvsim("capacity", *small).stdout)
                 self.kvsim("capacity", *small, "--compare")
 
+    def test_drafts_that_come_twice_are_refused(self):
+        self.refused("capacity", "experiment.yaml", "--compare", "--drafts", "3,0,3", says=["--drafts: 3 comes twice"])
+
     def test_table_without_json(self):
         text = self.kvsim("capacity", "experiment.yaml").stdout
         self.assertRegex(text, r"state, one copy +60\.00  per request")
@@ -100,11 +103,11 @@ class Capacity(CliTest):
     def test_published_requests_of_vllm(self):
         # Nemotron-3-Super on a B300, T = 4, length 2048: 213 natively, 694 with a ring of 16 + 4. The pool is not published:
         # it is the one that 213 implies, 213 x 21 + 1 blocks of 9 x 4,224 x 1,024 B. Beside weights in bf16 it would not fit.
+        fp4 = ["--set", "model.weights={experts: {dtype: fp4, block: [1, 16], scale: fp8}}"]
         arguments = ["--set", "model=nemotron-3-super-120b-a12b", "--set", "device=b300", "--set", "engine=vllm",
-                     "--set", "model.weights={experts: {dtype: fp4, block: [1, 16], scale: fp8}}",
                      "--set", f"engine.memory.pool={(213 * 21 + 1) * 9 * 4224 * 1024} B", "--drafts", "3", "--tokens", "2048"]
-        native = self.json("capacity", "experiment.yaml", *arguments, "--set", "linear.form=recurrent")
-        ring = self.json("capacity", "experiment.yaml", *arguments)
+        native = self.json("capacity", "experiment.yaml", *arguments, *fp4, "--set", "linear.form=recurrent")
+        ring = self.json("capacity", "experiment.yaml", *arguments, *fp4)
         self.assertEqual((native["requests"], native["limit"]), (213, "blocks"))
         self.assertEqual((native["paged"]["state_blocks_per_request"], native["paged"]["kv_blocks_per_request"]), (20, 1))
         self.assertAlmostEqual(ring["requests"] / native["requests"], 694 / 213, delta=0.03 * 694 / 213)

@@ -96,6 +96,32 @@ class Explain(CliTest):
         cached = self.json("explain", "experiment.yaml", "--prefill", 2048, "--context", 4096)
         self.assertGreater(cached["step_us"], result["step_us"])
 
+    def test_several_prompts_at_once(self):
+        one, four = (self.json("explain", "experiment.yaml", "--prefill", 512, "--batch", batch) for batch in (1, 4))
+        self.assertEqual((one["batch"], four["batch"], four["prefill_tokens"]), (1, 4, 2048))
+        flops = [{op["name"]: op["flops"] for op in step["operators"]} for step in (one, four)]
+        # Pairs of a query and a key are those of each prompt; a product sees all tokens.
+        for name in ("attention.prefill", "attention.o_proj", "lm_head"):
+            self.assertEqual(flops[1][name], 4 * flops[0][name], name)
+
+    def test_prompts_that_do_not_fit_are_said_not_to(self):
+        small = ["experiment.yaml", "--set", "device.memory=80 GiB", "--prefill", 8192]
+        self.assertTrue(self.json("explain", *small)["fits"])
+        self.assertFalse(self.json("explain", *small, "--batch", 4096)["fits"])
+        self.assertIn("does not fit", self.kvsim("explain", *small, "--batch", 4096).stdout)
+        self.refused("explain", "experiment.yaml", "--prefill", 1 << 24, "--context", 1 << 30, says=["--prefill"])
+
+    def test_ranks_are_named(self):
+        tp = ["--set", "parallelism.tp=2"]
+        self.assertEqual(self.json("explain", "experiment.yaml", *tp)["parallelism"], {"tp": 2, "ep": 1, "attention_dp": 1})
+        self.assertIn("(one rank of tp 2)", self.kvsim("explain", "experiment.yaml", *tp).stdout)
+        sent = ["--set", "parallelism={tp: 2, ep: 2, attention_dp: 2, experts: all_to_all}"]
+        self.assertIn("(one rank of tp 2, ep 2 by all_to_all, attention_dp 2)",
+                      self.kvsim("explain", "experiment.yaml", *sent).stdout)
+        self.refused("explain", "experiment.yaml", "--set", "model=qwen3.5-4b", "--set", "model=qwen3.5-9b",
+                     says=["--set: model is set twice"])
+        self.refused("explain", "experiment.yaml", "--set", "schema=kvsim/experiment/1", says=["--set: schema"])
+
     def test_table_without_json(self):
         text = self.kvsim("explain", "experiment.yaml").stdout
         self.assertIn("decode step of 32 sequences at context 1024", text)

@@ -52,6 +52,14 @@ class Fit(CliTest):
                 for text in (before, (self.folder / "profile/fit.yaml").read_text())]
         self.assertEqual(*laws)
 
+    def test_a_kernel_that_is_no_longer_fitted_is_named(self):
+        self.assertEqual(self.kvsim("fit", "profile").stderr, "")
+        (self.folder / "profile/linear_recurrent.csv").unlink()
+        self.assertIn("linear_recurrent with a state in fp32 is no longer fitted", self.kvsim("fit", "profile").stderr)
+
+    def test_published_profiles_need_their_tables(self):
+        self.refused("validate", ROOT / "profiles/h100", says=["profiles/h100: ", "published.yaml", "--tables"])
+
     def test_table_without_json(self):
         text = self.kvsim("validate", "profile").stdout
         self.assertIn("gdn buffered fp32 128x128, records bf16", text)
@@ -75,6 +83,17 @@ class Fit(CliTest):
     def test_refusals(self):
         self.refused("fit", "absent", says=["absent"])
         self.refused("validate", "absent", says=["absent"])
+        self.refused("fit", "profile", "--out", "experiment.yaml/fit.yaml", says=["--out", "experiment.yaml is no folder"])
+        path = self.folder / "profile/linear_recurrent.csv"
+        text = path.read_text()
+        rows = text.splitlines(keepends=True)
+        path.write_text(text + rows[1])
+        self.refused("fit", "profile", says=[f"linear_recurrent.csv:{len(rows) + 1}: the same launch as in", "csv:2"])
+        path.write_text(text.replace(rows[1], rows[1].replace(",16,32,", ",16,3200000000,", 1)))
+        self.refused("fit", "profile", says=["linear_recurrent.csv:2: v_heads: expected at most 1048576, got 3200000000"])
+        path.write_text(text + '"')
+        self.refused("fit", "profile", says=[f"linear_recurrent.csv:{len(rows) + 1}: quoted cells are not supported"])
+        path.write_text(text)
         (self.folder / "profile/stream_copy.csv").unlink()
         self.refused("fit", "profile", says=["stream_copy"])
         path = self.folder / "profile/linear_recurrent.csv"

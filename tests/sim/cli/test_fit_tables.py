@@ -64,7 +64,7 @@ class FitTables(CliTest):
         self.refused("fit-tables", "tables", "--device", "h300", *arguments, says=["h300"])
         self.write_rows(self.rows[:3] + [self.rows[3].rsplit(",", 1)[0] + ",nan"])
         self.refused("fit-tables", "tables", "--device", "h200", *arguments,
-                     says=["gdn_decode.csv:5: latency: expected a positive number, got `nan`"])
+                     says=["gdn_decode.csv:5: latency: expected a number above 0, up to 1e+09, got `nan`"])
         self.assertFalse((self.folder / "profile/published.yaml").exists())
         self.refused("validate", "profile", "--tables", "tables", says=["published.yaml"])
 

@@ -1,11 +1,14 @@
 #include "sim/cli/output_folder.hpp"
 
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 
 #include "sim/base/error.hpp"
 #include "sim/cli/manifest.hpp"
@@ -106,7 +109,49 @@ TEST_CASE("what is not ours is refused and left alone") {
 }
 
 TEST_CASE("a disk that refuses leaves nothing behind") {
-    CHECK_THROWS_AS(write_results("/proc/kvsim/out", results("x")), std::system_error);
+    CHECK_THROWS(write_results("/proc/kvsim/out", results("x")));  // whoever we are
+}
+
+TEST_CASE("what cannot be made is known before it is") {
+    const Scratch scratch;
+    write(scratch.path / "file", "text");
+    const std::string below = (scratch.path / "file/out").string();
+    CHECK_THROWS_WITH(
+        require_writable(below, "--rows"),
+        "--rows: `" + below + "` cannot be made: " + (scratch.path / "file").string() + " is no folder");
+    CHECK_THROWS_AS(require_replaceable(below), ConfigError);
+    require_writable(scratch.path / "a/b/c", "--out");
+    require_writable("relative.csv", "--out");
+    if (geteuid() != 0) {  // root may write anywhere
+        fs::permissions(scratch.path, fs::perms::owner_read | fs::perms::owner_exec);
+        CHECK_THROWS_WITH(require_writable(scratch.path / "out", "--out"),
+                          ContainsSubstring("may not be written to"));
+        fs::permissions(scratch.path, fs::perms::owner_all);
+    }
+}
+
+TEST_CASE("a signal that comes while results are written waits until they stand") {
+    const Scratch scratch;
+    // The child sends itself the signal from the first moment that a sibling exists, until it dies of it.
+    const pid_t child = fork();
+    if (child == 0) {
+        signal(SIGINT, SIG_DFL);  // not Catch2's, which reports it
+        std::thread([&] {
+            sigset_t none;
+            sigemptyset(&none);
+            sigaddset(&none, SIGINT);
+            pthread_sigmask(SIG_BLOCK, &none, nullptr);
+            while (entries(scratch.path) == 0) {
+            }
+            kill(getpid(), SIGINT);
+        }).detach();
+        while (true) write_results(scratch.path / "out", results("one\n"));
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGINT));
+    CHECK(entries(scratch.path) == 1);  // the results, and no sibling
+    CHECK(read(scratch.path / "out/runs.csv") == "one\n");
 }
 
 TEST_CASE("one file takes the place of its kind only") {
@@ -132,7 +177,7 @@ TEST_CASE("hashes of inputs are those of git hash-object") {
     write(scratch.path / "hello", "hello\n");
     CHECK(git_blob_id(scratch.path / "empty") == "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391");
     CHECK(git_blob_id(scratch.path / "hello") == "ce013625030ba8dba906f756967f9e9ca394464a");
-    CHECK_THROWS_AS(git_blob_id(scratch.path / "absent"), std::system_error);
+    CHECK_THROWS_AS(git_blob_id(scratch.path / "absent"), ConfigError);
 }
 
 TEST_CASE("the manifest lists command and inputs") {

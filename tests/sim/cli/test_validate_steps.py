@@ -86,11 +86,22 @@ class ValidateSteps(CliTest):
             compared += 1
         self.assertEqual(compared, 21)
 
+    def test_what_the_rows_say_cannot_be_set(self):
+        for assignment in ("device=h100", "model=qwen3.5-4b", "linear.form=recurrent", "workload.batch=3"):
+            self.refused("validate-steps", STEADY, "--table", PUBLISHED, "--set", assignment,
+                         says=[f"--set {assignment}: the rows of the table say"])
+
     def test_refusals(self):
         self.refused("validate-steps", STEADY, "--table", "absent.csv", says=["absent.csv"])
         header = "device,model,metric,batch,context,value,source\n"
         bad = self.write("bad.csv", header + "h200,qwen3.5-4b,speed,1,1,1,x\n")
         self.refused("validate-steps", STEADY, "--table", bad, says=["bad.csv:2", "speed"])
+        absurd = self.write("absurd.csv", header + "h200,qwen3.5-4b,tpot_ms,100000000000,1,1,x\n"
+                            "h200,qwen3.5-4b,tpot_ms,1,1,1e300,x\nh200,qwen3.5-4b,tpot_ms,1000,1099511627776,1,x\n")
+        self.refused("validate-steps", STEADY, "--table", absurd,
+                     says=["absurd.csv:2: batch: expected at most 1048576 sequences", "absurd.csv:3: value: expected",
+                           "absurd.csv:4: batch: expected"])
+        self.refused("validate-steps", STEADY, "--table", PUBLISHED, "--rows", "/dev/null/rows.csv", says=["--rows"])
 
 
 if __name__ == "__main__":

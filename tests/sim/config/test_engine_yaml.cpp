@@ -54,6 +54,22 @@ TEST_CASE("mistakes in the steps of an engine are named") {
     CHECK_THAT(error_of({{"engine.steps.launch_gap", "1"}}), ContainsSubstring("launch_gap"));
     CHECK_THAT(error_of({{"engine.steps.gap", "1 us"}}), ContainsSubstring("unknown key"));
     CHECK_THAT(error_of({{"parallelism.tp", "0"}}), ContainsSubstring("parallelism.tp"));
+    CHECK_THAT(error_of({{"engine.steps.unfused", "{qwen3-nxt-80b-a3b: [qk_norm_rope]}"}}),
+               ContainsSubstring("engine.steps.unfused: no model is called `qwen3-nxt-80b-a3b` (did you mean "
+                                 "`qwen3-next-80b-a3b`?)"));
+}
+
+TEST_CASE("ranks that cannot share the model are placed where they are asked for") {
+    CHECK_THAT(
+        error_of({{"parallelism.tp", "3"}}),
+        ContainsSubstring("parallelism: model qwen3.5-35b-a3b: linear: 32 value heads cannot be divided"));
+    const TemporaryFolder folder;
+    const std::string file =
+        folder.write("experiment.yaml",
+                     "schema: kvsim/experiment/1\nname: x\nmodel: qwen3.5-4b\ndevice: h200\nengine: sglang\n"
+                     "workload: {kind: steady, batch: 1, context: 1, steps: 1}\nparallelism: {tp: 3}\n");
+    CHECK_THAT(config_error([&] { load_experiment(file); }),
+               ContainsSubstring("experiment.yaml:7:14: parallelism: model"));
 }
 
 }  // namespace
