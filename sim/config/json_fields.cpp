@@ -1,9 +1,13 @@
 #include "sim/config/json_fields.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <limits>
+#include <utility>
 
 #include "sim/base/file.hpp"
 
@@ -20,13 +24,43 @@ std::string shown(const ordered_json& value) {
     return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
 }
 
-// Says where a text stops being JSON, or holds a number that no double can: the parser alone says only what.
-struct Validator final : nlohmann::json_sax<ordered_json> {
-    std::string_view text;
-    Place place;
-    std::string message;
+// Walks over the text, and lets its scanner see how far it has come.
+class Walker {
+  public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = char;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const char*;
+    using reference = const char&;
 
-    Validator(std::string_view t, Place p) : text(t), place(std::move(p)) {}
+    Walker(const char* at, const char** seen) : at_(at), seen_(seen) {}
+    reference operator*() const { return *at_; }
+    Walker& operator++() {
+        *seen_ = ++at_;
+        return *this;
+    }
+    bool operator==(const Walker& other) const { return at_ == other.at_; }
+    bool operator!=(const Walker& other) const { return at_ != other.at_; }
+
+  private:
+    const char* at_;
+    const char** seen_;
+};
+
+// Notes where keys stand, and where a text stops being JSON, repeats a key or holds a number that no double
+// can: the library keeps no places.
+class Scanner final : public nlohmann::json_sax<ordered_json> {
+  public:
+    Scanner(const std::string& file, std::string_view text) : file_(file), text_(text), seen_(text.data()) {}
+
+    // Throws ConfigError.
+    std::map<std::string, Place> scan() {
+        const char* const end = text_.data() + text_.size();
+        if (!ordered_json::sax_parse(Walker(text_.data(), &seen_), Walker(end, &seen_), this))
+            throw_mistake(failed_, "", message_);
+        return std::move(places_);
+    }
+
     bool null() override { return true; }
     bool boolean(bool) override { return true; }
     bool number_integer(number_integer_t) override { return true; }
@@ -34,27 +68,62 @@ struct Validator final : nlohmann::json_sax<ordered_json> {
     bool number_float(number_float_t, const string_t&) override { return true; }
     bool string(string_t&) override { return true; }
     bool binary(binary_t&) override { return true; }
-    bool start_object(std::size_t) override { return true; }
-    bool key(string_t&) override { return true; }
-    bool end_object() override { return true; }
-    bool start_array(std::size_t) override { return true; }
-    bool end_array() override { return true; }
+    bool start_object(std::size_t) override { return enter(); }
+    bool end_object() override { return leave(); }
+    bool start_array(std::size_t) override { return enter(); }
+    bool end_array() override { return leave(); }
 
-    // `end`: characters read so far, the last of the token included.
-    bool parse_error(std::size_t end, const std::string& token,
-                     const nlohmann::detail::exception& error) override {
-        const std::string_view before =
-            text.substr(0, end - std::min(end, std::max<std::size_t>(1, token.size())));
-        const std::size_t line_end = before.rfind('\n');
-        place.line = 1 + static_cast<int>(std::count(before.begin(), before.end(), '\n'));
-        place.column =
-            static_cast<int>(before.size() - (line_end == std::string_view::npos ? 0 : line_end + 1)) + 1;
-        message = error.what();
-        // "[json.exception.parse_error.101] parse error at line 1, column 2: what"
-        const std::size_t what = message.find(error.id == 101 ? ": " : "] ");
-        if (what != std::string::npos) message.erase(0, what + 2);
+    bool key(string_t& name) override {
+        path_.back() = name;
+        const auto closing = static_cast<std::size_t>(seen_ - text_.data()) - 1;
+        std::size_t opening = text_.rfind('"', closing - 1);
+        while (opening > 0 && text_[opening - 1] == '\\') opening = text_.rfind('"', opening - 1);
+        const auto [known, fresh] = places_.emplace(fmt::format("{}", fmt::join(path_, ".")), place(opening));
+        // Entries of lists have no path of their own.
+        if (fresh || std::ranges::find(path_, "") != path_.end()) return true;
+        failed_ = place(opening);
+        message_ = fmt::format("duplicate key `{}`, first given in line {}", name, known->second.line);
         return false;
     }
+
+    // `end`: characters read so far. The last of them is what did not fit; a number is known to be too large
+    // after its end, and then `token` is the number.
+    bool parse_error(std::size_t end, const std::string& token,
+                     const nlohmann::detail::exception& error) override {
+        constexpr int kSyntax = 101;
+        const std::size_t back = error.id == kSyntax ? 1 : token.size();
+        failed_ = place(std::min(end - std::min(end, back), text_.size()));
+        // "[json.exception.parse_error.101] parse error at line 1, column 2: what"
+        const std::string text = error.what();
+        const std::size_t what = text.find(error.id == kSyntax ? ": " : "] ");
+        message_ = "no JSON: " + (what == std::string::npos ? text : text.substr(what + 2));
+        return false;
+    }
+
+  private:
+    bool enter() {
+        path_.emplace_back();
+        return true;
+    }
+    bool leave() {
+        path_.pop_back();
+        return true;
+    }
+    Place place(std::size_t offset) const {
+        const std::string_view before = text_.substr(0, offset);
+        const std::size_t line_end = before.rfind('\n');
+        const std::size_t line_start = line_end == std::string_view::npos ? 0 : line_end + 1;
+        return {file_, 1 + static_cast<int>(std::count(before.begin(), before.end(), '\n')),
+                1 + static_cast<int>(offset - line_start)};
+    }
+
+    std::string file_;
+    std::string_view text_;
+    const char* seen_;
+    std::vector<std::string> path_;  // keys of the objects that are open; "" for a list
+    std::map<std::string, Place> places_;
+    Place failed_;
+    std::string message_;
 };
 
 }  // namespace
@@ -63,7 +132,13 @@ void JsonReport::note(std::string path, std::string message) {
     for (const Mistake& m : mistakes) {
         if (m.path == path && m.message == message) return;  // a key that is asked for twice
     }
-    mistakes.push_back({Place{file}, std::move(path), std::move(message)});
+    // A key that is missing: where its object stands.
+    auto at = places.find(path);
+    for (std::string above = path; at == places.end() && above.find('.') != std::string::npos;) {
+        above.erase(above.rfind('.'));
+        at = places.find(above);
+    }
+    mistakes.push_back({at == places.end() ? Place{file} : at->second, std::move(path), std::move(message)});
 }
 
 void JsonReport::finish() {
@@ -192,14 +267,14 @@ void JsonFields::list_unread() {
     }
 }
 
-ordered_json read_json_object(const std::string& file) {
+JsonDocument read_json_object(const std::string& file) {
     const std::string text = read_regular_file(file);
-    Validator validator(text, {file});
-    if (!ordered_json::sax_parse(text, &validator))
-        throw_mistake(validator.place, "", fmt::format("no JSON: {}", validator.message));
-    const ordered_json json = ordered_json::parse(text);
-    if (!json.is_object()) throw_mistake({file}, "", fmt::format("expected an object, got {}", shown(json)));
-    return json;
+    JsonDocument document;
+    document.places = Scanner(file, text).scan();
+    document.json = ordered_json::parse(text);
+    if (!document.json.is_object())
+        throw_mistake({file}, "", fmt::format("expected an object, got {}", shown(document.json)));
+    return document;
 }
 
 }  // namespace kvsim

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -14,9 +15,10 @@
 
 namespace kvsim {
 
-// What reading one file has found. Places have no lines: the JSON library keeps none.
+// What reading one file has found.
 struct JsonReport {
     std::string file;
+    std::map<std::string, Place> places;  // of keys, by path
     std::vector<Mistake> mistakes;
     std::vector<std::string> not_understood;  // key paths, in the order of the file
 
@@ -65,7 +67,12 @@ class JsonFields {
     std::set<std::string, std::less<>> known_;
 };
 
-// Parses a file. Throws ConfigError when it cannot be read or is no JSON object.
-nlohmann::ordered_json read_json_object(const std::string& file);
+struct JsonDocument {
+    nlohmann::ordered_json json;
+    std::map<std::string, Place> places;  // of keys, by path
+};
+
+// Parses a file. Throws ConfigError when it cannot be read, is no JSON object, or repeats a key.
+JsonDocument read_json_object(const std::string& file);
 
 }  // namespace kvsim

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/base/text.hpp"
 #include "sim/config/experiment.hpp"
@@ -66,9 +67,9 @@ std::vector<std::string_view> import_types() {
 }
 
 ImportedModel import_model(const std::string& file, const std::string& name) {
-    const nlohmann::ordered_json json = read_json_object(file);
-    JsonReport report{file, {}, {}};
-    JsonFields outer(json, "", report);
+    JsonDocument document = read_json_object(file);
+    JsonReport report{file, std::move(document.places), {}, {}};
+    JsonFields outer(document.json, "", report);
     const std::string word = outer.text("model_type");
     const auto* type = std::ranges::find(kModelTypes, word, &ModelType::name);
     if (type == kModelTypes.end()) {

@@ -70,9 +70,10 @@ class Model(CliTest):
         broken = {**QWEN, "text_config": {**QWEN["text_config"], "head_dim": "256"}}
         del broken["text_config"]["vocab_size"]
         config = self.write("config.json", json.dumps(broken))
+        head_dim, text_config = (json.dumps(broken).index(f'"{key}"') + 1 for key in ("head_dim", "text_config"))
         self.refused("model", "import", config, "--out", "new.yaml",
-                     says=[f"{config}: text_config.head_dim: expected a whole number",
-                           f"{config}: text_config.vocab_size: missing required key"])
+                     says=[f"{config}:1:{head_dim}: text_config.head_dim: expected a whole number",
+                           f"{config}:1:{text_config}: text_config.vocab_size: missing required key"])
         self.refused("model", "import", "absent.json", says=["absent.json: no such file"])
         self.refused("model", "show", "qwen3.5-35b-a3", says=["did you mean `qwen3.5-35b-a3b`?"])
         self.refused("model", says=["subcommand"])

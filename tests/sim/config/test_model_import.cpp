@@ -2,6 +2,7 @@
 #include "sim/config/model_import.hpp"
 
 #include <algorithm>
+#include <regex>
 
 #include "sim/config/experiment.hpp"
 #include "tests/sim/config/support.hpp"
@@ -122,13 +123,18 @@ ImportedModel import_text(const std::string& text, const std::string& name = "te
 }
 
 // What importing reports, without the folder.
-std::string import_error(const std::string& text) {
+std::string placed_import_error(const std::string& text) {
     const TemporaryFolder folder;
     const std::string file = folder.write("config.json", text);
     std::string error = config_error([&] { import_model(file, "test"); });
     for (std::size_t at = error.find(file); at != std::string::npos; at = error.find(file))
         error.replace(at, file.size(), "config.json");
     return error;
+}
+// And without lines and columns.
+std::string import_error(const std::string& text) {
+    return std::regex_replace(placed_import_error(text), std::regex("config\\.json:[0-9]+:[0-9]+:"),
+                              "config.json:");
 }
 
 // ---- what is understood ----------------------------------------------------------------------------------
@@ -285,11 +291,20 @@ TEST_CASE("what a model file cannot describe is refused, not dropped") {
 
 TEST_CASE("files that are no configuration") {
     CHECK(import_error("[1]") == "config.json: expected an object, got [1]");
-    // Where the text stops making sense: the end of the first line, the word `tru`, the number.
-    CHECK_THAT(import_error("{\"model_type\": "), ContainsSubstring("config.json:1:16: no JSON: "));
-    CHECK_THAT(import_error("{\n  \"a\": tru\n}"), ContainsSubstring("config.json:2:8: no JSON: "));
-    CHECK_THAT(import_error("{\n  \"a\": 1,\n  \"b\": 1e400\n}"),
+    // Where the text stops making sense: at its end, behind the word `tru`, at the number.
+    CHECK_THAT(placed_import_error("{\"model_type\": "), ContainsSubstring("config.json:1:16: no JSON: "));
+    CHECK_THAT(placed_import_error("{\n  \"a\": tru\n}"), ContainsSubstring("config.json:2:11: no JSON: "));
+    CHECK_THAT(placed_import_error("{\n  \"a\": 1,\n  \"b\": 1e400\n}"),
                ContainsSubstring("config.json:3:8: no JSON: number overflow"));
+    CHECK(placed_import_error("{\n  \"a\": {\"b\": 1, \"b\": 2}\n}") ==
+          "config.json:2:17: duplicate key `b`, first given in line 2");
+    // Lists may repeat the keys of their entries; a quote inside a key does not end it.
+    CHECK(placed_import_error("{\n \"x\\\"y\": [{\"b\": 1}, {\"b\": 1}],\n  \"model_type\": 3}") ==
+          "config.json:3:3: model_type: expected a string, got 3");
+    // A missing key: its object.
+    CHECK_THAT(placed_import_error(replaced(kQwenDense, "\"hidden_size\": 5120,", "")),
+               ContainsSubstring(": text_config.hidden_size: missing required key") &&
+                   !ContainsSubstring("config.json: text_config"));
     CHECK_THAT(config_error([] { import_model("/tmp", "test"); }),
                ContainsSubstring("/tmp: expected a file, got a folder"));
     CHECK(import_error("{}") == "config.json: model_type: missing required key");
@@ -298,8 +313,7 @@ TEST_CASE("files that are no configuration") {
         "config.json: model_type: expected one of qwen3_next, qwen3_5, qwen3_5_moe, nemotron_h, kimi_linear, "
         "granitemoehybrid, falcon_h1, minimax_m1, minimax_text_01, got \"qwen3_nxt\" (did you mean "
         "`qwen3_next`?)");
-    CHECK(config_error([] { import_model("none/config.json", "test"); }) ==
-          "none/config.json: no such file");
+    CHECK(config_error([] { import_model("none/config.json", "test"); }) == "none/config.json: no such file");
 }
 
 }  // namespace
