@@ -24,6 +24,11 @@ for q in 1 3 5; do  # SGLang: radix cache off, on, on with an extra buffer
 done
 "$python" plots/capacity.py results/capacity_q{1,3,5}.json --out figures
 
+for phases in steady arrivals; do
+  "$build/kvsim" sweep "configs/sweeps/flush_$phases.yaml" >&2
+done
+"$python" plots/flush_phases.py --steady results/flush_steady/runs.csv --arrivals results/flush_arrivals/runs.csv --out figures
+
 "$build/kvsim" sweep configs/sweeps/step_gain.yaml >&2
 "$python" plots/step_gain.py --runs results/step_gain/runs.csv --out figures
 
