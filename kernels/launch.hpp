@@ -72,7 +72,7 @@ constexpr int ring_u_position(RecordFormat format, int r, int at) {
 }
 
 // All return cudaErrorInvalidValue for a shape or pointer outside the contract. Before compute
-// capability 9.0, buffered forms return cudaErrorNotSupported, but for decode with bf16 records and C <= 32.
+// capability 9.0, buffered forms return cudaErrorNotSupported, but for bf16 records and C <= 32.
 
 // Decode that reads and writes the state at every token: the baseline of serving engines.
 cudaError_t launch_linear_recurrent(const LinearParams& params, cudaStream_t stream);

@@ -20,8 +20,8 @@
 // Products with an fp32 state take 11 bits of its words when records are bf16, which are coarser, and 16 when
 // u is fp32; a flush is exact but for the records. A split state is read through its high plane.
 //
-// Needs compute capability 9.0. Elsewhere short rings of bf16 records decode (linear_small.hpp), and the rest
-// returns cudaErrorNotSupported.
+// Needs compute capability 9.0. Elsewhere short blocks serve short rings of bf16 records (linear_small.hpp),
+// and the rest returns cudaErrorNotSupported.
 
 #include "kernels/launch_checks.hpp"
 #include "kernels/linear_small.hpp"
@@ -186,11 +186,11 @@ cudaError_t launch_pipelined(const LinearParams& p, bool verify, const Device& d
     }
 }
 
-// The small kernel also runs where the other cannot.
-bool suits_small_kernel(const LinearParams& p, const Device& device) {
-    return device.major < 9 ? small_kernel_can(p.shape, Form::kBuffered, p.ring_capacity)
-                            : buffered_kernel(p.shape, Form::kBuffered, p.batch, p.ring_capacity) ==
-                                  BufferedKernel::kSmall;
+// The small kernels also run where the other cannot.
+bool suits_small_kernel(const LinearParams& p, Form form, const Device& device) {
+    return device.major < 9
+               ? small_kernel_can(p.shape, p.ring_capacity)
+               : buffered_kernel(p.shape, form, p.batch, p.ring_capacity) == BufferedKernel::kSmall;
 }
 
 }  // namespace
@@ -200,15 +200,18 @@ cudaError_t launch_linear_buffered(const LinearParams& params, cudaStream_t stre
         return cudaErrorInvalidValue;
     Device device;
     if (const cudaError_t error = device.read()) return error;
-    return suits_small_kernel(params, device) ? launch_linear_buffered_small(params, stream)
-                                              : launch_pipelined(params, false, device, stream);
+    return suits_small_kernel(params, Form::kBuffered, device)
+               ? launch_linear_buffered_small(params, stream)
+               : launch_pipelined(params, false, device, stream);
 }
 
 cudaError_t launch_linear_verify_buffered(const LinearParams& params, cudaStream_t stream) {
     if (!has_valid_inputs(params) || !has_valid_ring(params)) return cudaErrorInvalidValue;
     Device device;
     if (const cudaError_t error = device.read()) return error;
-    return launch_pipelined(params, true, device, stream);
+    return suits_small_kernel(params, Form::kVerifyBuffered, device)
+               ? launch_linear_verify_buffered_small(params, stream)
+               : launch_pipelined(params, true, device, stream);
 }
 
 }  // namespace kvsim

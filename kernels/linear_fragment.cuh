@@ -20,7 +20,7 @@ struct Fragment {
     static constexpr int kPieces = kWide ? 8 : 4;  // of a lane and row
     static constexpr int kRowBytes = kDim * (kWide ? 4 : 2);
     using Row = uint4[kPieces];
-    using Rows = Row[kTiles][2];
+    using State = Row[kTiles][2];  // [.][rows g and g + 8]
     using LowRow = uint4[4];  // of the low plane of a split state
 
     static __device__ __forceinline__ uint4 load(const char* at) {

@@ -20,11 +20,13 @@ struct LiveMask {
 
 // Columns of the tensor cores' products: 2 n for the key and 2 n + 1 for the query of token n, eight to a
 // column tile. A lane 4 g + t thus holds what belongs to tokens t, t + 4, ... (array index n) and to state
-// rows g and g + 8 of 16 (m-tile a, half h).
+// rows g and g + 8 of 16 (m-tile a of kRowTiles, half h).
 //
 // Vectors of 128 are taken in eight steps of 16 columns; which eight of the group of 32 columns j lane t has,
-// and how keys lie in the ring, ring_key_position() says.
-template <StateFormat kFormat, RecordFormat kRecords, int kTokenTiles, bool kVerify>
+// and how keys lie in the ring, ring_key_position() says. Keys and queries stay in registers if kHoldTokens;
+// else they are read from shared memory wherever they are used.
+template <StateFormat kFormat, RecordFormat kRecords, int kTokenTiles, bool kVerify, int kRowTiles = 2,
+          bool kHoldTokens = true>
 struct HeadTerms {
     static constexpr int kNT = kTokenTiles;
     static constexpr int kMT = (kNT + 1) / 2;
@@ -36,13 +38,13 @@ struct HeadTerms {
     const char* head;  // stage of the head
     HeadMeta m;
     int row0;                          // first row of the tile in its head
-    unsigned kq[kNT][8][2];            // raw keys and queries as operand B
+    unsigned kq[kNT][8][2];            // raw keys and queries as operand B, if they are held
     float gram[kMT][kNT][4];           // their products with each other
     float committed;                   // sum of log gates of the records
     float total[kNT], beta[kNT];       // sum of log gates up to the token
     float k_scale[kNT], q_scale[kNT];  // 1 / norm; that of q times k_dim^-1/2
-    float value[2][2][kNT];            // v
-    float x[2][kNT][4];                // S k and S q of the token: its products with what is known so far
+    float value[kRowTiles][2][kNT];    // v
+    float x[kRowTiles][kNT][4];        // S k and S q of the token: its products with what is known so far
 
     __device__ HeadTerms(const LinearParams& params, const HeadLayout& l) : p(params), layout(l) {}
 
@@ -86,18 +88,40 @@ struct HeadTerms {
         return {first.x, first.y, second.x, second.y};
     }
 
-    // Everything about the new tokens that does not need the records.
-    __device__ __forceinline__ void load_tokens() {
+    // Operands B of steps 2 j and 2 j + 1, of all tokens.
+    using TokenOperands = unsigned[kNT][2][2];
+    __device__ __forceinline__ void read_tokens(int j, TokenOperands& b) const {
 #pragma unroll
         for (int n = 0; n < kNT; ++n) {
-            const char* vector = head + layout.vectors + (8 * n + g) * kVectorStride;
+            const uint4 w = columns_of(head + layout.vectors + (8 * n + g) * kVectorStride, j);
+            b[n][0][0] = w.x;
+            b[n][0][1] = w.y;
+            b[n][1][0] = w.z;
+            b[n][1][1] = w.w;
+        }
+    }
+    __device__ __forceinline__ void token_operands(int j, TokenOperands& b) const {
+        if constexpr (kHoldTokens) {
+#pragma unroll
+            for (int n = 0; n < kNT; ++n)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) b[n][i / 2][i % 2] = kq[n][2 * j + i / 2][i % 2];
+        } else {
+            read_tokens(j, b);
+        }
+    }
+
+    // Everything about the new tokens that does not need the records.
+    __device__ __forceinline__ void load_tokens() {
+        if constexpr (kHoldTokens) {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                const uint4 w = columns_of(vector, j);
-                kq[n][2 * j][0] = w.x;
-                kq[n][2 * j][1] = w.y;
-                kq[n][2 * j + 1][0] = w.z;
-                kq[n][2 * j + 1][1] = w.w;
+                TokenOperands b;
+                read_tokens(j, b);
+#pragma unroll
+                for (int n = 0; n < kNT; ++n)
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) kq[n][2 * j + i / 2][i % 2] = b[n][i / 2][i % 2];
             }
         }
         gate_tokens();
@@ -112,10 +136,13 @@ struct HeadTerms {
                 constexpr unsigned kZero = 0;
                 const bool two = 2 * a + 1 < kNT;
                 const int second = two ? 2 * a + 1 : 0;
+                TokenOperands b;
+                token_operands(s / 2, b);
+                const auto &b1 = b[2 * a][s % 2], &b2 = b[second][s % 2];
 #pragma unroll
                 for (int n = 0; n < kNT; ++n)
-                    mma(gram[a][n], kq[2 * a][s][0], two ? kq[second][s][0] : kZero, kq[2 * a][s][1],
-                        two ? kq[second][s][1] : kZero, kq[n][s][0], kq[n][s][1]);
+                    mma(gram[a][n], b1[0], two ? b2[0] : kZero, b1[1], two ? b2[1] : kZero, b[n][s % 2][0],
+                        b[n][s % 2][1]);
             }
         }
 #pragma unroll
@@ -168,7 +195,7 @@ struct HeadTerms {
     // x = sum_i w_i u_i (k_i.k), sum_i w_i u_i (k_i.q).
     __device__ __forceinline__ void ring_terms() {
 #pragma unroll
-        for (int a = 0; a < 2; ++a)
+        for (int a = 0; a < kRowTiles; ++a)
 #pragma unroll
             for (int n = 0; n < kNT; ++n)
 #pragma unroll
@@ -182,9 +209,11 @@ struct HeadTerms {
             for (int s = 0; s < 8; ++s) {
                 unsigned a[4];
                 ldmatrix(a, keys + 16 * ((2 * s + lane / 16) ^ mix));
+                TokenOperands b;
+                token_operands(s / 2, b);
 #pragma unroll
                 for (int n = 0; n < kNT; ++n)
-                    mma(overlap[n], a[0], a[1], a[2], a[3], kq[n][s][0], kq[n][s][1]);
+                    mma(overlap[n], a[0], a[1], a[2], a[3], b[n][s % 2][0], b[n][s % 2][1]);
             }
             const bool live0 = first + g < m.fill, live1 = first + g + 8 < m.fill;
             const float gate0 = gates()[first + g], gate1 = gates()[first + g + 8];
@@ -203,7 +232,7 @@ struct HeadTerms {
                 }
             }
 #pragma unroll
-            for (int a = 0; a < 2; ++a) {
+            for (int a = 0; a < kRowTiles; ++a) {
                 if constexpr (kRecords == RecordFormat::kBf16) {
                     unsigned u[4];
                     load_u(a, first, LiveMask(first, m.fill, t), u);
@@ -235,7 +264,7 @@ struct HeadTerms {
 #pragma unroll
         for (int n = 0; n < kNT; ++n)
 #pragma unroll
-            for (int a = 0; a < 2; ++a)
+            for (int a = 0; a < kRowTiles; ++a)
 #pragma unroll
                 for (int h = 0; h < 2; ++h) {
                     const __nv_bfloat16* v = reinterpret_cast<const __nv_bfloat16*>(

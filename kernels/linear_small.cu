@@ -75,7 +75,7 @@ struct SmallDecode {
     int slot, fill, start;
     bool flush;
 
-    typename S::Rows state;
+    typename S::State state;
     unsigned kq[8][2];      // raw key (even g) or query (odd g) as operand B
     float x[S::kTiles][4];  // S k and S q of the rows
     float total, beta, k_scale, q_scale, kq_product;

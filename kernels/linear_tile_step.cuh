@@ -6,9 +6,10 @@
 
 namespace kvsim::pipelined {
 
-template <StateFormat kFormat, RecordFormat kRecords, int kTokenTiles, bool kVerify>
-struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
-    using Head = HeadTerms<kFormat, kRecords, kTokenTiles, kVerify>;
+template <StateFormat kFormat, RecordFormat kRecords, int kTokenTiles, bool kVerify, int kRowTiles = 2,
+          bool kHoldTokens = true>
+struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify, kRowTiles, kHoldTokens> {
+    using Head = HeadTerms<kFormat, kRecords, kTokenTiles, kVerify, kRowTiles, kHoldTokens>;
     using Head::kNT, Head::p, Head::layout, Head::lane, Head::g, Head::t, Head::head, Head::m, Head::row0;
     using Head::kq, Head::gram, Head::committed, Head::total, Head::beta, Head::k_scale, Head::q_scale;
     using Head::value, Head::x, Head::gates, Head::swizzle, Head::load_u_values, Head::columns_of;
@@ -16,8 +17,8 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
 
     __device__ TileStep(const LinearParams& params, const HeadLayout& l) : Head(params, l) {}
 
-    // A lane's words of the row `r` of the tile: 8 columns of the 32-column group j. Rows are taken in turn in
-    // two orders, so that lanes read distinct banks.
+    // A lane's words of the row `r` of the tile: 8 columns of the 32-column group j. Rows are taken in turn
+    // in two orders, so that lanes read distinct banks.
     __device__ __forceinline__ void load_row(const char* stage, int r, int j, float (&v)[8]) const {
         const char* at = stage + r * (4 * kDim) + 128 * j + 16 * t;
         const bool odd = g & 1;
@@ -35,12 +36,12 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
 
     // x += exp(c) S k, exp(c) S q.
     __device__ __forceinline__ void state_terms(const char* stage) {
-        float acc[2][kNT][4] = {};
+        float acc[kRowTiles][kNT][4] = {};
         if constexpr (kWide) {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
 #pragma unroll
-                for (int a = 0; a < 2; ++a) {
+                for (int a = 0; a < kRowTiles; ++a) {
                     float r0[8], r1[8];
                     load_row(stage, 16 * a + g, j, r0);
                     load_row(stage, 16 * a + 8 + g, j, r1);
@@ -78,7 +79,7 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
 #pragma unroll
             for (int jj = 0; jj < 2; ++jj) {
 #pragma unroll
-                for (int a = 0; a < 2; ++a) {
+                for (int a = 0; a < kRowTiles; ++a) {
                     uint4 w[2][2];  // [row half][group]
 #pragma unroll
                     for (int h = 0; h < 2; ++h) {
@@ -107,7 +108,7 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
         for (int n = 0; n < kNT; ++n) {
             const float decay = __expf(total[n]);
 #pragma unroll
-            for (int a = 0; a < 2; ++a)
+            for (int a = 0; a < kRowTiles; ++a)
 #pragma unroll
                 for (int i = 0; i < 4; ++i)
                     x[a][n][i] = fmaf(decay * (i % 2 ? q_scale[n] : k_scale[n]), acc[a][n][i], x[a][n][i]);
@@ -126,7 +127,7 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
                     const int at = wrapped(m.start + m.fill + token, p.ring_capacity);
                     float* u = static_cast<float*>(p.ring_u) + (value_ring + at) * kDim;
 #pragma unroll
-                    for (int a = 0; a < 2; ++a)
+                    for (int a = 0; a < kRowTiles; ++a)
 #pragma unroll
                         for (int h = 0; h < 2; ++h)
                             u[ring_u_position(kRecords, row0 + 16 * a + 8 * h + g, at)] = scaled_u(a, h, n);
@@ -140,7 +141,7 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
                 p.out + ((std::size_t(m.row) * p.tokens + of) * p.shape.v_heads + m.value_head) * kDim;
             __nv_bfloat16* u = static_cast<__nv_bfloat16*>(p.ring_u) + (value_ring + at) * kDim;
 #pragma unroll
-            for (int a = 0; a < 2; ++a)
+            for (int a = 0; a < kRowTiles; ++a)
 #pragma unroll
                 for (int h = 0; h < 2; ++h) {
                     const unsigned pair = movmatrix(pack_bf16(scaled_u(a, h, n), x[a][n][2 * h + 1]));
@@ -163,9 +164,9 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
             if (kVerify && s >= p.tokens) break;
             const int owner = (lane & ~3) | (s % 4);
             const float total_s = __shfl_sync(kAllLanes, total[s / 4], owner);
-            float u[2][2];
+            float u[kRowTiles][2];
 #pragma unroll
-            for (int a = 0; a < 2; ++a)
+            for (int a = 0; a < kRowTiles; ++a)
 #pragma unroll
                 for (int h = 0; h < 2; ++h) u[a][h] = __shfl_sync(kAllLanes, scaled_u(a, h, s / 4), owner);
             const int source = 4 * (2 * s % 8) + t;
@@ -180,13 +181,46 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
                 const float ck = token > s ? decay * kk_product * k_scale[n] : 0.0f;
                 const float cq = token >= s ? decay * kq_product * q_scale[n] : 0.0f;
 #pragma unroll
-                for (int a = 0; a < 2; ++a)
+                for (int a = 0; a < kRowTiles; ++a)
 #pragma unroll
                     for (int h = 0; h < 2; ++h) {
                         x[a][n][2 * h] = fmaf(ck, u[a][h], x[a][n][2 * h]);
                         x[a][n][2 * h + 1] = fmaf(cq, u[a][h], x[a][n][2 * h + 1]);
                     }
             }
+        }
+    }
+
+    // Eight columns of a row of 16-bit planes in fp32, and back. The low plane is that of the split format.
+    static __device__ __forceinline__ void decode_words(const uint4& high, const uint4& low, float (&v)[8]) {
+        const unsigned h[4] = {high.x, high.y, high.z, high.w}, l[4] = {low.x, low.y, low.z, low.w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if constexpr (kFormat == StateFormat::kBf16) {
+                v[2 * i] = low_half(h[i]);
+                v[2 * i + 1] = high_half(h[i]);
+            } else {
+                v[2 * i] = __uint_as_float(merge_word({std::uint16_t(h[i]), std::uint16_t(l[i])}));
+                v[2 * i + 1] =
+                    __uint_as_float(merge_word({std::uint16_t(h[i] >> 16), std::uint16_t(l[i] >> 16)}));
+            }
+        }
+    }
+    static __device__ __forceinline__ void encode_words(const float (&v)[8], uint4& high, uint4& low) {
+        if constexpr (kFormat == StateFormat::kBf16) {
+            high = {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]),
+                    pack_bf16(v[6], v[7])};
+        } else {
+            unsigned h[4], l[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const SplitWord a = split_word(__float_as_uint(v[2 * i])),
+                                b = split_word(__float_as_uint(v[2 * i + 1]));
+                h[i] = a.high | unsigned(b.high) << 16;
+                l[i] = a.low | unsigned(b.low) << 16;
+            }
+            high = {h[0], h[1], h[2], h[3]};
+            low = {l[0], l[1], l[2], l[3]};
         }
     }
 
@@ -197,24 +231,10 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
             load_row(stage, r, j, v);
         } else {
             const int at = r * (2 * kDim) + 64 * j + 16 * t;
-            const uint4 high = *reinterpret_cast<const uint4*>(stage + at);
-            const unsigned h[4] = {high.x, high.y, high.z, high.w};
-            if constexpr (kFormat == StateFormat::kBf16) {
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    v[2 * i] = low_half(h[i]);
-                    v[2 * i + 1] = high_half(h[i]);
-                }
-            } else {
-                const uint4 low = *reinterpret_cast<const uint4*>(low_stage + at);
-                const unsigned l[4] = {low.x, low.y, low.z, low.w};
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    v[2 * i] = __uint_as_float(merge_word({std::uint16_t(h[i]), std::uint16_t(l[i])}));
-                    v[2 * i + 1] =
-                        __uint_as_float(merge_word({std::uint16_t(h[i] >> 16), std::uint16_t(l[i] >> 16)}));
-                }
-            }
+            uint4 low{};
+            if constexpr (kFormat == StateFormat::kSplit)
+                low = *reinterpret_cast<const uint4*>(low_stage + at);
+            decode_words(*reinterpret_cast<const uint4*>(stage + at), low, v);
         }
     }
     __device__ __forceinline__ void write_tile(char* stage, char* low_stage, int r, int j,
@@ -228,41 +248,51 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
             *reinterpret_cast<float4*>(at + (odd ? 0 : 64)) = second;
         } else {
             const int at = r * (2 * kDim) + 64 * j + 16 * t;
-            if constexpr (kFormat == StateFormat::kBf16) {
-                *reinterpret_cast<uint4*>(stage + at) = {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]),
-                                                         pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7])};
-            } else {
-                unsigned h[4], l[4];
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const SplitWord a = split_word(__float_as_uint(v[2 * i])),
-                                    b = split_word(__float_as_uint(v[2 * i + 1]));
-                    h[i] = a.high | unsigned(b.high) << 16;
-                    l[i] = a.low | unsigned(b.low) << 16;
-                }
-                *reinterpret_cast<uint4*>(stage + at) = {h[0], h[1], h[2], h[3]};
-                *reinterpret_cast<uint4*>(low_stage + at) = {l[0], l[1], l[2], l[3]};
-            }
+            uint4 high, low;
+            encode_words(v, high, low);
+            *reinterpret_cast<uint4*>(stage + at) = high;
+            if constexpr (kFormat == StateFormat::kSplit) *reinterpret_cast<uint4*>(low_stage + at) = low;
         }
     }
 
-    // w_i u_i of a chunk of records as two bf16 operands.
-    __device__ __forceinline__ void fold_operands(int first, float end, unsigned (&high)[2][4],
-                                                  unsigned (&rest)[2][4]) const {
-        float weight[4];
+    // w_i of this lane's records of a chunk: 2t, 2t + 1, 2t + 8, 2t + 9.
+    __device__ __forceinline__ void fold_weights(int first, float end, float (&weight)[4]) const {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const int record = first + 2 * t + (i & 1) + 8 * (i / 2);
             weight[i] = record < m.fill ? __expf(end - gates()[record]) : 0.0f;
         }
+    }
+    // w_i u_i of 16 rows and a chunk of records as two bf16 operands.
+    __device__ __forceinline__ void fold_rows(int a, int first, const float (&weight)[4], unsigned (&high)[4],
+                                              unsigned (&rest)[4]) const {
+        float v[2][4];
+        load_u_values(a, first, m.fill, v);
+        split_pair(weight[0] * v[0][0], weight[1] * v[0][1], high[0], rest[0]);
+        split_pair(weight[0] * v[1][0], weight[1] * v[1][1], high[1], rest[1]);
+        split_pair(weight[2] * v[0][2], weight[3] * v[0][3], high[2], rest[2]);
+        split_pair(weight[2] * v[1][2], weight[3] * v[1][3], high[3], rest[3]);
+    }
+    __device__ __forceinline__ void fold_operands(int first, float end, unsigned (&high)[kRowTiles][4],
+                                                  unsigned (&rest)[kRowTiles][4]) const {
+        float weight[4];
+        fold_weights(first, end, weight);
 #pragma unroll
-        for (int a = 0; a < 2; ++a) {
-            float v[2][4];
-            load_u_values(a, first, m.fill, v);
-            split_pair(weight[0] * v[0][0], weight[1] * v[0][1], high[a][0], rest[a][0]);
-            split_pair(weight[0] * v[1][0], weight[1] * v[1][1], high[a][1], rest[a][1]);
-            split_pair(weight[2] * v[0][2], weight[3] * v[0][3], high[a][2], rest[a][2]);
-            split_pair(weight[2] * v[1][2], weight[3] * v[1][3], high[a][3], rest[a][3]);
+        for (int a = 0; a < kRowTiles; ++a) fold_rows(a, first, weight, high[a], rest[a]);
+    }
+    // The keys of a chunk of records, columns of group j, as operands B.
+    __device__ __forceinline__ void fold_keys(int first, int j, unsigned (&b)[2][4]) const {
+        const LiveMask live(first, m.fill, t);
+        const char* keys = head + (first + lane % 16) * kVectorBytes;
+        const int mix = swizzle(first + lane % 16);
+        ldmatrix_trans(b[0], keys + 16 * ((4 * j + lane / 16) ^ mix));
+        ldmatrix_trans(b[1], keys + 16 * ((4 * j + 2 + lane / 16) ^ mix));
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            b[i][0] &= live.low;
+            b[i][1] &= live.high;
+            b[i][2] &= live.low;
+            b[i][3] &= live.high;
         }
     }
 
@@ -270,22 +300,22 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
     __device__ __forceinline__ void fold(char* stage, char* low_stage) {
         const float end = kVerify ? committed : __shfl_sync(kAllLanes, total[0], 0);
         const float decay = __expf(end);
-        float fresh[2][2];
+        float fresh[kRowTiles][2];
 #pragma unroll
-        for (int a = 0; a < 2; ++a)
+        for (int a = 0; a < kRowTiles; ++a)
 #pragma unroll
             for (int h = 0; h < 2; ++h)
                 fresh[a][h] = kVerify ? 0.0f : __shfl_sync(kAllLanes, scaled_u(a, h, 0), lane & ~3);
-        unsigned high[2][4], rest[2][4];
+        unsigned high[kRowTiles][4], rest[kRowTiles][4];
         const bool single = m.fill <= kChunk;
         if (single) fold_operands(0, end, high, rest);
 #pragma unroll 1
         for (int j = 0; j < 4; ++j) {
-            float c[2][4][4];
+            float c[kRowTiles][4][4];
             const uint4 key = columns_of(head + layout.vectors, j);
             const unsigned key_words[4] = {key.x, key.y, key.z, key.w};
 #pragma unroll
-            for (int a = 0; a < 2; ++a)
+            for (int a = 0; a < kRowTiles; ++a)
 #pragma unroll
                 for (int h = 0; h < 2; ++h) {
                     float v[8];
@@ -303,22 +333,11 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
                 }
 #pragma unroll 1
             for (int first = 0; first < m.fill; first += kChunk) {
-                const LiveMask live(first, m.fill, t);
                 if (!single) fold_operands(first, end, high, rest);
                 unsigned b[2][4];
-                const char* keys = head + (first + lane % 16) * kVectorBytes;
-                const int mix = swizzle(first + lane % 16);
-                ldmatrix_trans(b[0], keys + 16 * ((4 * j + lane / 16) ^ mix));
-                ldmatrix_trans(b[1], keys + 16 * ((4 * j + 2 + lane / 16) ^ mix));
+                fold_keys(first, j, b);
 #pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    b[i][0] &= live.low;
-                    b[i][1] &= live.high;
-                    b[i][2] &= live.low;
-                    b[i][3] &= live.high;
-                }
-#pragma unroll
-                for (int a = 0; a < 2; ++a) {
+                for (int a = 0; a < kRowTiles; ++a) {
 #pragma unroll
                     for (int i = 0; i < 4; ++i) {
                         const unsigned b0 = b[i / 2][2 * (i % 2)], b1 = b[i / 2][2 * (i % 2) + 1];
@@ -328,7 +347,7 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
                 }
             }
 #pragma unroll
-            for (int a = 0; a < 2; ++a)
+            for (int a = 0; a < kRowTiles; ++a)
 #pragma unroll
                 for (int h = 0; h < 2; ++h) {
                     const float v[8] = {c[a][0][2 * h],     c[a][0][2 * h + 1], c[a][1][2 * h],
@@ -341,6 +360,7 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify> {
 
     // Outputs of a padding row.
     __device__ __forceinline__ void write_zeros() const {
+        if (lane >= 16 * kRowTiles) return;
         for (int token = 0; token < p.tokens; ++token)
             p.out[((std::size_t(m.row) * p.tokens + token) * p.shape.v_heads + m.value_head) * kDim + row0 +
                   lane] = __float2bfloat16(0.0f);

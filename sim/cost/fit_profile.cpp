@@ -244,15 +244,13 @@ const LinearFit* other_records(const std::vector<Group>& groups, const LinearFit
     return nullptr;
 }
 
-// Samples of a form with a ring that one of its kernels served. Decode kernels of others are short blocks
-// all.
+// Samples of a form with a ring that one of its kernels served. Kernels of others are short blocks all.
 std::vector<Sample> served_by(BufferedKernel kernel, const LinearFit& fit,
                               const std::vector<Sample>& samples) {
     const bool ours = fit.kernel == fmt::format("linear_{}", name(fit.form));
-    const bool by_rule = ours || fit.form != Form::kBuffered;
     std::vector<Sample> served;
     std::copy_if(samples.begin(), samples.end(), std::back_inserter(served), [&](const Sample& s) {
-        return kernel == (by_rule ? s.demand.kernel : BufferedKernel::kSmall);
+        return kernel == (ours ? s.demand.kernel : BufferedKernel::kSmall);
     });
     return served;
 }

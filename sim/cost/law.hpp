@@ -183,7 +183,11 @@ struct SmallLaw {
     double serial = 0.0;
 
     double time_us(const LinearDemand& d, double read_gb_per_s) const {
-        const double plain_block = latency_us + record_us * d.records_per_row;
+        return time_us(d, read_gb_per_s, latency_us + record_us * d.records_per_row);
+    }
+
+  protected:
+    double time_us(const LinearDemand& d, double read_gb_per_s, double plain_block) const {
         const double last_block = plain_block + fold_us * d.folds;
         const double transfer = transfer_us(d, read_gb_per_s, write_gb_per_s);
         const double occupancy =
@@ -193,6 +197,22 @@ struct SmallLaw {
         const double bunching =
             std::sqrt(d.flush_rows * plain_share) * transfer_us(d.row_state, write_gb_per_s);
         return last_block + soft_max(transfer, occupancy, serial) + turns + bunching;
+    }
+};
+
+// The same with several new tokens a row, which tensor cores take in fours: a block's time is a step function
+// of them. The scalars of a token come one by one.
+struct VerifySmallLaw : SmallLaw {
+    double two_tiles = 0.0;    // of tokens: so many times as long as one
+    double three_tiles = 0.0;  // which no longer fit in registers
+    double token_us = 0.0;     // per new token after the first
+
+    double time_us(const LinearDemand& d, double read_gb_per_s) const {
+        const int tiles = d.pipeline.token_tiles;
+        const double factor = tiles == 1 ? 1.0 : tiles == 2 ? two_tiles : three_tiles;
+        return SmallLaw::time_us(
+            d, read_gb_per_s,
+            factor * (latency_us + record_us * d.records_per_row) + token_us * (d.tokens_per_row - 1.0));
     }
 };
 
@@ -265,7 +285,8 @@ struct VerifyPipelinedLaw : PipelinedLaw {
     }
 };
 
-using LinearLaw = std::variant<RecurrentLaw, VerifyStoredLaw, SmallLaw, PipelinedLaw, VerifyPipelinedLaw>;
+using LinearLaw =
+    std::variant<RecurrentLaw, VerifyStoredLaw, SmallLaw, VerifySmallLaw, PipelinedLaw, VerifyPipelinedLaw>;
 
 // Calls use(law) with a law of the type that prices `form` and, of forms with a ring, `kernel`; false where
 // there is none.
@@ -286,8 +307,11 @@ bool with_law_of(Form form, BufferedKernel kernel, Use&& use) {
             }
             return true;
         case Form::kVerifyBuffered:
-            if (kernel == BufferedKernel::kSmall) return false;
-            use(VerifyPipelinedLaw{});
+            if (kernel == BufferedKernel::kSmall) {
+                use(VerifySmallLaw{});
+            } else {
+                use(VerifyPipelinedLaw{});
+            }
             return true;
         case Form::kDirect:
             return false;
@@ -338,16 +362,17 @@ inline constexpr std::array kLawParameters<VerifyStoredLaw>{
     LawParameter<VerifyStoredLaw>{"token_us", &VerifyStoredLaw::token_us, kStepBounds},
 };
 
-template <>
-inline constexpr std::array kLawParameters<SmallLaw>{
-    LawParameter<SmallLaw>{"latency_us", &SmallLaw::latency_us, kLatencyBounds},
-    LawParameter<SmallLaw>{"record_us", &SmallLaw::record_us, kStepBounds, true},
-    LawParameter<SmallLaw>{"fold_us", &SmallLaw::fold_us, kStepBounds, true},
-    LawParameter<SmallLaw>{"full_fold_us", &SmallLaw::full_fold_us, kStepBounds, true},
-    LawParameter<SmallLaw>{"heads_in_flight", &SmallLaw::heads_in_flight, {200.0, 1.0, 1e5}},
-    LawParameter<SmallLaw>{"write_gb_per_s", &SmallLaw::write_gb_per_s, kRateBounds},
-    LawParameter<SmallLaw>{"turn_gb_per_s", &SmallLaw::turn_gb_per_s, {5e3, 10.0, 1e6}},
-    LawParameter<SmallLaw>{"serial", &SmallLaw::serial, kSerialBounds},
+// Of either law of short blocks; that of verification has three more.
+template <class Law>
+inline constexpr std::array kSmallParameters{
+    LawParameter<Law>{"latency_us", &Law::latency_us, kLatencyBounds},
+    LawParameter<Law>{"record_us", &Law::record_us, kStepBounds, true},
+    LawParameter<Law>{"fold_us", &Law::fold_us, kStepBounds, true},
+    LawParameter<Law>{"full_fold_us", &Law::full_fold_us, kStepBounds, true},
+    LawParameter<Law>{"heads_in_flight", &Law::heads_in_flight, {200.0, 1.0, 1e5}},
+    LawParameter<Law>{"write_gb_per_s", &Law::write_gb_per_s, kRateBounds},
+    LawParameter<Law>{"turn_gb_per_s", &Law::turn_gb_per_s, {5e3, 10.0, 1e6}},
+    LawParameter<Law>{"serial", &Law::serial, kSerialBounds},
 };
 
 // Of either pipelined law; that of verification has three more.
@@ -367,19 +392,29 @@ inline constexpr std::array kPipelinedParameters{
     LawParameter<Law>{"bunching", &Law::bunching, {0.5, 1e-3, 10.0}},
 };
 
+// What several new tokens add to the law of one.
+template <class Law, std::size_t kBase>
+constexpr auto with_token_parameters(const std::array<LawParameter<Law>, kBase>& base) {
+    std::array<LawParameter<Law>, kBase + 3> all{};
+    std::copy(base.begin(), base.end(), all.begin());
+    all[kBase] = {"two_tiles", &Law::two_tiles, {1.6, 1.0, 10.0}};
+    all[kBase + 1] = {"three_tiles", &Law::three_tiles, {4.0, 1.0, 20.0}};
+    all[kBase + 2] = {"token_us", &Law::token_us, {0.01, 1e-4, 5.0}};
+    return all;
+}
+
+template <>
+inline constexpr std::array kLawParameters<SmallLaw> = kSmallParameters<SmallLaw>;
+
+template <>
+inline constexpr std::array kLawParameters<VerifySmallLaw> =
+    with_token_parameters(kSmallParameters<VerifySmallLaw>);
+
 template <>
 inline constexpr std::array kLawParameters<PipelinedLaw> = kPipelinedParameters<PipelinedLaw>;
 
 template <>
-inline constexpr std::array kLawParameters<VerifyPipelinedLaw> = [] {
-    using Law = VerifyPipelinedLaw;
-    constexpr auto& kBase = kPipelinedParameters<Law>;
-    std::array<LawParameter<Law>, kBase.size() + 3> all{};
-    std::copy(kBase.begin(), kBase.end(), all.begin());
-    all[kBase.size()] = {"two_tiles", &Law::two_tiles, {1.6, 1.0, 10.0}};
-    all[kBase.size() + 1] = {"three_tiles", &Law::three_tiles, {4.0, 1.0, 20.0}};
-    all[kBase.size() + 2] = {"token_us", &Law::token_us, {0.01, 1e-4, 5.0}};
-    return all;
-}();
+inline constexpr std::array kLawParameters<VerifyPipelinedLaw> =
+    with_token_parameters(kPipelinedParameters<VerifyPipelinedLaw>);
 
 }  // namespace kvsim

@@ -71,9 +71,9 @@ TEST_CASE("h200.yaml gives the number of rows that its lists say") {
     // Rings 4, 8, 24, 32, 64, 128 at batches 1, 8, 64, 256: two fills, one flush; B/C rows at 8, 64, 256 for
     // 4 and 8; at 64 and 256 for 24, 32, 64; at 256 for 128.
     const int rings = 6 * 4 * (2 + 1) + 2 * 3 + 3 * 2 + 1;
-    // Two formats, rings of 32 and 64 at batches 1, 8, 32, 64, 128, 256: three fills, one flush; B/C rows
-    // from batch C on.
-    const int formats_rings = 2 * (2 * 6 * (3 + 1) + 4 + 3);
+    // Two formats, rings of 32, 64 and 128 at batches 1, 8, 64, 128, 256: three fills, one flush; B/C rows
+    // from the batch on that is larger than C.
+    const int formats_rings = 2 * (3 * 5 * (3 + 1) + 3 + 3 + 2);
     CHECK(count(cases, Kernel::kLinearBuffered) ==
           every_fill + formats + fp32_u + heads + heads_and_formats + rings + formats_rings);
 
@@ -84,14 +84,16 @@ TEST_CASE("h200.yaml gives the number of rows that its lists say") {
     // 32. T = 8: five fills, two flushes at the same; B/4 from 8. T = 2, 3, 4, 6, 9 without 32: three fills,
     // one flush.
     const int main = 6 * (12 + 3) + 1 + 4 * 2 + 6 * (5 + 2) + 5 + 5 * 5 * (3 + 1);
-    // The last fill is 11 for T = 5, and 8, which is there already, for T = 8.
-    const int verify_formats = 2 * 4 * ((4 + 1) + (3 + 1));
+    // T = 2, 5, 8 at five batches. The last fill is 14, 11, and for T = 8 the 8 that is there already.
+    const int verify_formats = 2 * 5 * ((4 + 1) + (4 + 1) + (3 + 1));
     const int verify_fp32_u = 3 * (2 + 1);
     const int verify_heads = 4 * 4 * (2 + 1);
     const int verify_heads_and_formats = 2 * 2 * 3 * (2 + 1);
-    const int verify_rings = 2 * 3 * (2 + 1);
-    CHECK(count(cases, Kernel::kLinearVerifyBuffered) ==
-          main + verify_formats + verify_fp32_u + verify_heads + verify_heads_and_formats + verify_rings);
+    const int verify_rings = 2 * 4 * (2 + 1);
+    const int verify_formats_rings = 2 * 3 * 5 * (3 + 1);
+    CHECK(count(cases, Kernel::kLinearVerifyBuffered) == main + verify_formats + verify_fp32_u +
+                                                             verify_heads + verify_heads_and_formats +
+                                                             verify_rings + verify_formats_rings);
 }
 
 TEST_CASE("no grid repeats a row, and pools are made once") {

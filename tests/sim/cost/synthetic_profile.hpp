@@ -16,6 +16,8 @@ inline constexpr StreamLaw kReadLaw{1.5, 0.5, 4386.0};
 inline constexpr RecurrentLaw kRecurrentLaw{2.6, 0.8, 3400.0};
 inline constexpr VerifyStoredLaw kVerifyStoredLaw{{2.8, 0.7, 3300.0}, 0.4};
 inline constexpr SmallLaw kSmallLaw{2.2, 0.05, 0.1, 0.2, 200.0, 3200.0, 7000.0, 0.05};
+inline constexpr VerifySmallLaw kVerifySmallLaw{
+    {2.4, 0.04, 0.12, 0.15, 150.0, 3300.0, 6000.0, 0.07}, 1.5, 2.5, 0.05};
 inline constexpr PipelinedLaw kPipelinedLaw{4.0, 0.08, 0.05, 0.07, 0.2, 5.0, 1.0, 0.3, 0.9, 4000.0, 0.1, 0.6};
 inline constexpr VerifyPipelinedLaw kVerifyPipelinedLaw{
     {4.2, 0.2, 0.06, 0.25, 0.3, 4.5, 2.0, 0.1, 0.95, 3900.0, 0.1, 0.5}, 1.7, 3.8, 0.02};
@@ -55,7 +57,8 @@ inline LinearLaw true_law(Form form, BufferedKernel kernel, RecordFormat records
     if (form == Form::kVerifyStored) law = kVerifyStoredLaw;
     if (form == Form::kBuffered && kernel == BufferedKernel::kSmall) law = kSmallLaw;
     if (form == Form::kBuffered && kernel == BufferedKernel::kPipelined) law = kPipelinedLaw;
-    if (form == Form::kVerifyBuffered) law = kVerifyPipelinedLaw;
+    if (form == Form::kVerifyBuffered && kernel == BufferedKernel::kSmall) law = kVerifySmallLaw;
+    if (form == Form::kVerifyBuffered && kernel == BufferedKernel::kPipelined) law = kVerifyPipelinedLaw;
     if (records == RecordFormat::kFp32U) {
         std::visit(
             []<class Law>(Law& l) {
@@ -151,7 +154,6 @@ inline Profile synthetic_profile_of_all() {
     for (const std::int64_t batch : {1, 8, 24, 64, 512}) {
         for (const std::int64_t flushes : {std::int64_t{0}, batch}) {
             add_row(p, measured({gdn(32), Form::kVerifyBuffered, batch, 59, flushes, 5, 64}));
-            add_row(p, measured({split, Form::kBuffered, batch, 63, flushes, 1, 64}));
         }
         for (std::int64_t tokens = 2; tokens <= 9; ++tokens) {
             add_row(p, measured({gdn(32), Form::kVerifyStored, batch, 0, 0, tokens}));
@@ -163,6 +165,10 @@ inline Profile synthetic_profile_of_all() {
         for (const std::int64_t fill : {0, 7, 15}) {
             for (const std::int64_t flushes : {std::int64_t{0}, (batch + 3) / 4, batch})
                 add_row(p, measured({split, Form::kBuffered, batch, fill, flushes}));
+        }
+        for (const std::int64_t fill : {0, 15, 31, 63}) {
+            for (const std::int64_t flushes : {std::int64_t{0}, (batch + 3) / 4, batch})
+                add_row(p, measured({split, Form::kBuffered, batch, fill, flushes, 1, 64}));
         }
     }
     for (const std::int64_t batch : {8, 64, 512}) {

@@ -90,11 +90,14 @@ TEST_CASE("every form and format is fitted with the law that made it", "[fit]") 
     REQUIRE(fit.linear.size() == 6);
     check_recovered(only_law<VerifyStoredLaw>(fit.linear_fit(gdn(32), Form::kVerifyStored)),
                     kVerifyStoredLaw);
-    check_recovered(only_law<VerifyPipelinedLaw>(fit.linear_fit(gdn(32), Form::kVerifyBuffered)),
-                    kVerifyPipelinedLaw);
+    const LinearFit& verify = fit.linear_fit(gdn(32), Form::kVerifyBuffered);
+    check_recovered(law_of<VerifySmallLaw>(verify, BufferedKernel::kSmall), kVerifySmallLaw);
+    check_recovered(law_of<VerifyPipelinedLaw>(verify, BufferedKernel::kPipelined), kVerifyPipelinedLaw);
     LinearShape split = gdn(32);
     split.state = StateFormat::kSplit;
-    check_recovered(only_law<PipelinedLaw>(fit.linear_fit(split, Form::kBuffered)), kPipelinedLaw);
+    const LinearFit& decode = fit.linear_fit(split, Form::kBuffered);
+    check_recovered(law_of<SmallLaw>(decode, BufferedKernel::kSmall), kSmallLaw);
+    check_recovered(law_of<PipelinedLaw>(decode, BufferedKernel::kPipelined), kPipelinedLaw);
     for (const LinearFit& k : fit.linear) {
         INFO(k.kernel << " " << name(k.state) << " " << name(k.records));
         CHECK(k.fitted.worst < 1e-4);
@@ -112,7 +115,8 @@ TEST_CASE("a few rows of another record format borrow all that does not depend o
     const auto& law = only_law<VerifyPipelinedLaw>(k);
     check_recovered(law, std::get<VerifyPipelinedLaw>(true_law(
                              Form::kVerifyBuffered, BufferedKernel::kPipelined, RecordFormat::kFp32U)));
-    const auto& lender = only_law<VerifyPipelinedLaw>(fit.linear_fit(gdn(32), Form::kVerifyBuffered));
+    const auto& lender = law_of<VerifyPipelinedLaw>(fit.linear_fit(gdn(32), Form::kVerifyBuffered),
+                                                    BufferedKernel::kPipelined);
     CHECK(law.alone == lender.alone);
     CHECK_FALSE(fit.linear_fit(gdn(32), Form::kVerifyBuffered).borrowed);
 }
