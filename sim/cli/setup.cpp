@@ -41,7 +41,9 @@ LinearKernelFits linear_kernels(const Experiment& experiment) {
         kernels =
             scaled_to(load_fit(reference.string()), experiment.device.peak_bandwidth / kReferenceBandwidth);
     }
-    kernels.ring_capacity = ring_capacity(experiment.linear);
+    const LinearServing& linear = experiment.linear;
+    const int ring = ring_records(linear, experiment.engine.memory.draft_records);
+    kernels.ring_capacity = ring > 0 ? ring : ring_capacity(linear);
     return kernels;
 }
 

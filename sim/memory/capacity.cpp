@@ -41,7 +41,7 @@ struct Problem {
     std::int64_t tokens;
     Bytes memory;
 
-    bool stores_states() const { return linear.form == Form::kVerifyStored; }
+    bool stores_states() const { return served_form(linear) == Form::kVerifyStored; }
 };
 
 // The engine's own limit is named only where memory would hold more.
@@ -181,18 +181,20 @@ int ring_records(const LinearServing& linear, DraftRecords drafts) {
     const Form form = served_form(linear);
     if (!has_ring(form)) return 0;
     const int ring = ring_capacity(linear);
-    if (form == Form::kBuffered) return ring;
+    if (linear.drafts == 0) return ring;
     const int verified = 1 + linear.drafts;
-    return drafts == DraftRecords::kBeside ? ring + verified : std::max(ring, verified);
+    return drafts == DraftRecords::kBeside ? std::max(ring, verified) + verified
+                                           : std::max(ring, 2 * verified);
 }
 
 Capacity solve_capacity(const ModelSpec& rank, const DeviceSpec& device, const EngineSpec& engine,
                         const LinearServing& linear, std::int64_t tokens_per_request, int attention_dp) {
     KVSIM_CHECK(tokens_per_request > 0 && attention_dp > 0, "{} tokens per request, {} groups",
                 tokens_per_request, attention_dp);
-    const bool verifies = linear.form == Form::kVerifyStored || linear.form == Form::kVerifyBuffered;
-    KVSIM_CHECK(linear.drafts == 0 || (linear.drafts > 0 && verifies), "{} drafts in the form {}",
-                linear.drafts, name(linear.form));
+    const Form form = served_form(linear);
+    KVSIM_CHECK(linear.drafts == 0 ||
+                    (linear.drafts > 0 && (form == Form::kVerifyStored || form == Form::kVerifyBuffered)),
+                "{} drafts in the form {}", linear.drafts, name(form));
     const EngineMemory& memory = engine.memory;
     const bool drafts = linear.drafts > 0;
 

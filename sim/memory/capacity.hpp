@@ -50,12 +50,6 @@ constexpr int ring_capacity(const LinearServing& linear) {
     return linear.ring > 0 ? linear.ring : linear.buffer_length;
 }
 
-// The form of the kernels that decode. A record that is folded at once was never buffered: a buffer of one
-// token is the recurrent form.
-constexpr Form served_form(const LinearServing& linear) {
-    return linear.form == Form::kBuffered && linear.buffer_length == 1 ? Form::kRecurrent : linear.form;
-}
-
 // The form that verifies, if there are drafts, where `form` decodes without; any other form as it is.
 constexpr Form with_drafts(Form form, int drafts) {
     if (drafts > 0 && form == Form::kRecurrent) return Form::kVerifyStored;
@@ -63,8 +57,15 @@ constexpr Form with_drafts(Form form, int drafts) {
     return form;
 }
 
-// Records of one slot's ring; none in forms without, nor for a buffer of one token, which is the recurrent form.
-// What verification needs: DraftRecords.
+// The form of the kernels that decode or verify. A record that is folded at once was never buffered: a buffer
+// of one token is the recurrent form.
+constexpr Form served_form(const LinearServing& linear) {
+    const Form form = with_drafts(linear.form, linear.drafts);
+    return form == Form::kBuffered && linear.buffer_length == 1 ? Form::kRecurrent : form;
+}
+
+// Records of one slot's ring, C; none in forms without, nor for a buffer of one token, which is the recurrent
+// form. What verification needs: DraftRecords.
 int ring_records(const LinearServing& linear, DraftRecords drafts);
 
 enum class Limit : std::uint8_t { kWeights, kStateSlots, kKvTokens, kMaxRunning, kBlocks, kBytes };

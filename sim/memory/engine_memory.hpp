@@ -51,8 +51,9 @@ inline constexpr std::array<std::string_view, 3> kMemoryPoolNames{"split", "page
 enum class ActivationRule : std::uint8_t { kReserved, kPeak };
 inline constexpr std::array<std::string_view, 2> kActivationRuleNames{"reserved", "peak"};
 
-// Records of the T tokens under verification: among the m of the buffer (a ring of m, or of T where that is
-// more), or beside them (a ring of m + T).
+// Records of the T tokens under verification: among the m of the buffer, or beside them (a ring of m + T). A
+// step holds the records that a row came with and T more, flushing or not, and keeps up to T of them: either
+// way a ring has at least 2 T.
 enum class DraftRecords : std::uint8_t { kWithin, kBeside };
 inline constexpr std::array<std::string_view, 2> kDraftRecordsNames{"within", "beside"};
 

@@ -15,7 +15,6 @@
 namespace kvsim {
 namespace {
 
-constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
 constexpr std::uint32_t kAbsent = std::numeric_limits<std::uint32_t>::max();
 
 // Drafts kept need a rate, even where none is ever proposed.
@@ -151,7 +150,7 @@ std::size_t SampledRows::index_of(Slot slot) const {
 void SampledRows::join(const RowStart& row) {
     KVSIM_CHECK(!in_step_ && row.context >= 1 && row.remaining >= 1, "{} tokens in cache, {} to come",
                 row.context, row.remaining);
-    KVSIM_CHECK(row.context + row.remaining <= kMostTokens, "a request of {} tokens",
+    KVSIM_CHECK(row.context + row.remaining <= kMostRowTokens, "a request of {} tokens",
                 row.context + row.remaining);
     if (row.slot >= index_of_slot_.size()) index_of_slot_.resize(row.slot + std::size_t{1}, kAbsent);
     KVSIM_CHECK(index_of_slot_[row.slot] == kAbsent, "slot {} has a row", row.slot);
@@ -396,6 +395,11 @@ std::unique_ptr<DecodeRows> make_sampled_rows(const SampledRowsParts& parts) {
     if (form != Form::kVerifyStored && form != Form::kVerifyBuffered) {
         throw_mistake({}, "linear.form",
                       fmt::format("expected recurrent or buffered with speculation, got {}", name(form)));
+    }
+    if (parts.linear.choose_form || parts.linear.choose_length) {
+        throw_mistake(
+            {}, parts.linear.choose_form ? "linear.form" : "linear.buffer_length",
+            "expected a value with speculation, got auto: its times are those of one token per row");
     }
     if (form == Form::kVerifyBuffered && parts.linear.flush.policy != "fixed_length") {
         throw_mistake(

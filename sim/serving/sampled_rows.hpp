@@ -14,6 +14,8 @@
 // a preemption, a request at a context keeps the same drafts.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "sim/memory/capacity.hpp"
@@ -21,6 +23,9 @@
 #include "sim/serving/pricer.hpp"
 
 namespace kvsim {
+
+// Context and answer of a row, at most.
+inline constexpr std::int64_t kMostRowTokens = std::numeric_limits<std::int32_t>::max();
 
 struct SampledRowsParts {
     SpeculationSpec speculation;
@@ -31,8 +36,8 @@ struct SampledRowsParts {
     const StepPricer* pricer = nullptr;  // for policies that ask for times; outlives the rows
 };
 
-// Throws ConfigError: a form that cannot verify (direct), a flush policy other than fixed_length with a
-// buffer, a speculation that lacks what its policy needs.
+// Throws ConfigError: a form that cannot verify (direct), a form or length to be chosen, a flush policy other
+// than fixed_length with a buffer, a speculation that lacks what its policy needs.
 //
 // fixed_length with drafts: a row flushes when its own records demand it (sim/serving/ring_rule.hpp). Other
 // flush policies move phases of rows that append one record per step, which rows with drafts do not.

@@ -61,14 +61,15 @@ TEST_CASE("a ring takes its share of what dropping temporary states gives", "[ca
     }
 }
 
-TEST_CASE("a ring holds at least the tokens under verification", "[capacity]") {
+TEST_CASE("a ring holds what a step keeps and the tokens under verification", "[capacity]") {
+    // A buffer of 4 and T = 8: up to 8 records are kept, and 8 more come in the next step.
     const auto ring = [](DraftRecords drafts) {
         EngineSpec engine = sglang(1);
         engine.memory.draft_records = drafts;
         return solve_capacity(tiny_model(), kLarge, engine, verify_buffered(4, 7), 10).buffer_per_request;
     };
-    CHECK(ring(DraftRecords::kWithin) == Bytes(8 * 132));
-    CHECK(ring(DraftRecords::kBeside) == Bytes((4 + 8) * 132));
+    CHECK(ring(DraftRecords::kWithin) == Bytes(16 * 132));
+    CHECK(ring(DraftRecords::kBeside) == Bytes(16 * 132));
 }
 
 TEST_CASE("a record of fp32 u takes more of a ring", "[capacity]") {

@@ -96,17 +96,21 @@ void check_ring(const SampledRowsParts& parts, const std::vector<RingStep>& expe
 }
 
 TEST_CASE("partial acceptance: only what is kept stays in the ring, which wraps around when it flushes") {
-    // Of three drafts always one is kept: two records per step. Within a ring of 8: 6 + 4 > 8 flushes six.
-    SampledRowsParts parts = static_parts(Form::kBuffered, 3, {1.0, 0.0});
+    // Of three drafts always one is kept: two records per step. A ring of 12 leaves room for four new records
+    // beside 8: from six a row might get to ten, and folds its six.
+    SampledRowsParts parts = static_parts(Form::kBuffered, 3, {1.0, 0.0}, 12);
     check_ring(parts, {{0, 0}, {2, 0}, {4, 0}, {6, 6}, {2, 0}, {4, 0}, {6, 6}, {2, 0}});
-    // Beside 8 records, drafts have room of their own: eight are flushed.
+    // So does one of 8 and four beside them.
+    parts = static_parts(Form::kBuffered, 3, {1.0, 0.0}, 8);
     parts.draft_records = DraftRecords::kBeside;
-    check_ring(parts, {{0, 0}, {2, 0}, {4, 0}, {6, 0}, {8, 8}, {2, 0}, {4, 0}, {6, 0}, {8, 8}});
-    // A step beyond eight: three kept, 9 are flushed.
+    check_ring(parts, {{0, 0}, {2, 0}, {4, 0}, {6, 6}, {2, 0}, {4, 0}, {6, 6}, {2, 0}});
+    // Within a ring of 8, four records may be kept: every step might keep more beside its two.
+    check_ring(static_parts(Form::kBuffered, 3, {1.0, 0.0}, 8), {{0, 0}, {2, 2}, {2, 2}, {2, 2}});
+    // All three kept beside 8: 6 + 3 > 8.
     parts = static_parts(Form::kBuffered, 2, {1.0});
     parts.draft_records = DraftRecords::kBeside;
-    check_ring(parts, {{0, 0}, {3, 0}, {6, 0}, {9, 9}, {3, 0}, {6, 0}, {9, 9}});
-    // A ring of T holds one step.
+    check_ring(parts, {{0, 0}, {3, 0}, {6, 6}, {3, 0}, {6, 6}});
+    // A buffer shorter than T holds one step.
     check_ring(static_parts(Form::kBuffered, 3, {1.0}, 2), {{0, 0}, {4, 4}, {4, 4}, {4, 4}});
 }
 
@@ -275,8 +279,10 @@ class Followed {
           acceptance_(parts.speculation.acceptance),
           stored_(parts.linear.form == Form::kRecurrent) {
         const int verified = 1 + parts.linear.drafts;
-        ring_ = parts.draft_records == DraftRecords::kBeside ? parts.linear.buffer_length + verified
-                                                             : std::max(parts.linear.buffer_length, verified);
+        const int length = std::max(parts.linear.buffer_length, verified);
+        const int room = parts.linear.drafts > 0 ? verified : 0;
+        ring_ = parts.draft_records == DraftRecords::kBeside ? length + room : std::max(length, 2 * room);
+        most_ = std::min<std::int64_t>(length, ring_ - room);
         drafts_ = choose(1);
     }
 
@@ -293,9 +299,7 @@ class Followed {
     }
     bool flushes(const Row& row) const {
         if (stored_) return false;
-        if (drafts_ == 0) return row.fill + 1 >= parts_.linear.buffer_length;
-        if (parts_.draft_records == DraftRecords::kBeside) return row.fill >= parts_.linear.buffer_length;
-        return row.fill + 1 + drafts_ > ring_;
+        return drafts_ == 0 ? row.fill + 1 >= most_ : row.fill + 1 + drafts_ > most_;
     }
 
     std::int64_t pages_needed() const {
@@ -316,9 +320,9 @@ class Followed {
             if (flushes(row)) {
                 ++expected.flushes;
                 expected.flushed_tokens += row.fill + (drafts_ == 0 ? 1 : 0);
-            } else if (!stored_) {
-                CHECK(row.fill + 1 + drafts_ <= ring_);  // there is room for the new records
             }
+            // There is room for the new records beside the old ones, in steps that flush too.
+            if (!stored_) CHECK(row.fill + 1 + drafts_ <= ring_);
             contexts += row.context;
             longest = std::max(longest, row.context);
         }
@@ -377,6 +381,7 @@ class Followed {
     Acceptance acceptance_;
     bool stored_;
     std::int64_t ring_ = 0;
+    std::int64_t most_ = 0;  // records that a row ever comes with
     int drafts_ = 0;
     int next_ = 0;
 };
