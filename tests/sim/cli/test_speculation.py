@@ -1,0 +1,48 @@
+"""Runs that speculate: verification with stored states and buffered, against kvsim capacity and the closed form."""
+
+import unittest
+
+from support import ROOT, CliTest
+
+EXPERIMENT = str(ROOT / "configs/experiments/azure_conv.yaml")
+SPECULATION = ["--set", "speculation={policy: static, drafts: 3, acceptance: {rate: 0.8}}"]
+# More requests at once than fit: a closed loop of short ones.
+CROWD = ["--set", "workload={kind: closed, concurrency: 700, requests: 2000, prompt_tokens: {constant: 100}, "
+                  "output_tokens: {constant: 400}}",
+         "--set", "engine.memory.max_running_with_drafts=4096"]
+FORMS = {"stored": ["--set", "linear.form=recurrent"], "buffered": []}
+
+
+class Speculation(CliTest):
+    def test_every_engine_verifies_in_both_forms(self):
+        # Expected tokens per verification: (1 - a^4) / (1 - a); the last one of a request is cut.
+        expected = (1 - 0.8**4) / (1 - 0.8)
+        for engine in ("sglang", "vllm", "ideal"):
+            for form, words in FORMS.items():
+                with self.subTest(engine=engine, form=form):
+                    result = self.json("run", EXPERIMENT, *SPECULATION, *words, "--set", f"engine={engine}",
+                                       "--set", "workload.requests=300")
+                    self.assertEqual(result["requests"]["completed"], 300)
+                    self.assertAlmostEqual(result["acceptance_length"] / expected, 1.0, delta=0.02)
+                    self.assertEqual(result["flushes"] > 0, form == "buffered")
+
+    def test_as_many_run_as_capacity_says(self):
+        fit = {}
+        for form, words in FORMS.items():
+            with self.subTest(form=form):
+                capacity = self.json("capacity", EXPERIMENT, *SPECULATION, *words, *CROWD)
+                fit[form] = capacity["requests"]
+                batch = self.json("run", EXPERIMENT, *SPECULATION, *words, *CROWD)["mean_batch"]
+                self.assertLessEqual(batch, fit[form])
+                self.assertGreater(batch, 0.8 * fit[form])
+        # States and windows of 61.41 MiB: five of them per request and one beside a ring of 5.68 MiB.
+        self.assertAlmostEqual(fit["buffered"] / fit["stored"], 5 * 61.41 / (61.41 + 5.68), delta=0.05)
+
+    def test_what_cannot_speculate_is_refused(self):
+        self.refused("run", EXPERIMENT, *SPECULATION, "--set", "linear.form=auto", says=["linear.form", "auto"])
+        self.refused("run", EXPERIMENT, *SPECULATION, "--set", "linear.flush=aligned",
+                     says=["linear.flush.policy", "fixed_length"])
+
+
+if __name__ == "__main__":
+    unittest.main()
