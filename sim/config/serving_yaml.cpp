@@ -13,7 +13,6 @@ namespace kvsim {
 
 namespace {
 
-constexpr IntRange kDrafts{1, kMostDrafts};
 constexpr RealRange kShare{.min = 0.0, .max = 1.0};
 constexpr std::array<std::string_view, 2> kServiceKindNames{"constant", "exponential"};
 
@@ -87,7 +86,9 @@ SpeculationSpec read_speculation(const YamlCursor& map) {
     };
     if (table) spec.table = read_draft_table(map.at("table"));
     if (!table) refuse("table");
-    if (!none && !table) spec.drafts = map.at("drafts").small_integer(kDrafts, 1);
+    // None at all is a point of an axis of `static`; a policy that chooses needs a choice.
+    const int fewest = spec.policy == "static" ? 0 : 1;
+    if (!none && !table) spec.drafts = map.at("drafts").small_integer({fewest, kMostDrafts}, 1);
     if (none || table) refuse("drafts");
     if (!none) spec.acceptance = read_acceptance(map.at("acceptance"));
     if (none) refuse("acceptance");

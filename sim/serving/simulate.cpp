@@ -49,8 +49,23 @@ Capacity capacity_for(const Experiment& experiment, std::int64_t tokens_per_requ
     return capacity;
 }
 
+SampledRowsParts sampled_rows(const Experiment& experiment, std::int64_t page_tokens,
+                              const StepPricer& pricer) {
+    SampledRowsParts parts;
+    parts.speculation = experiment.serving.speculation;
+    parts.linear = experiment.linear;
+    parts.draft_records = experiment.engine.memory.draft_records;
+    parts.page_tokens = static_cast<int>(page_tokens);
+    parts.seed = experiment.seed;
+    parts.pricer = &pricer;
+    return parts;
+}
+
 RunResult run_steady(const Experiment& experiment, const SteadyWorkload& workload, const StepPricer& pricer) {
     const Capacity capacity = capacity_for(experiment, workload.context + 1);
+    if (workload.batch <= capacity.requests && experiment.linear.drafts > 0) {
+        return serve_steady_speculation(workload, sampled_rows(experiment, 1, pricer), experiment.horizon);
+    }
     if (workload.batch <= capacity.requests)
         return serve_steady(workload, experiment.linear, pricer, experiment.horizon);
     Collector collector;  // the batch cannot exist: all of it is refused
@@ -63,11 +78,9 @@ RunResult run_steady(const Experiment& experiment, const SteadyWorkload& workloa
 
 std::unique_ptr<DecodeRows> make_rows(const Experiment& experiment, std::int64_t page_tokens,
                                       const StepPricer& pricer, const LengthTimes& lengths) {
-    const SpeculationSpec& speculation = experiment.serving.speculation;
-    if (speculation.most_drafts() == 0)
+    if (experiment.linear.drafts == 0)
         return std::make_unique<CohortRows>(make_decode_form(experiment.linear, &lengths), page_tokens);
-    return make_sampled_rows({speculation, experiment.linear, experiment.engine.memory.draft_records,
-                              static_cast<int>(page_tokens), experiment.seed, &pricer});
+    return make_sampled_rows(sampled_rows(experiment, page_tokens, pricer));
 }
 
 ServeSpec serve_spec(const Experiment& experiment, const StepPricer& pricer, const LengthTimes& lengths) {

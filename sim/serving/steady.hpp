@@ -6,6 +6,7 @@
 #include "sim/memory/capacity.hpp"
 #include "sim/results/run_result.hpp"
 #include "sim/serving/pricer.hpp"
+#include "sim/serving/sampled_rows.hpp"
 #include "sim/workload/workload.hpp"
 
 namespace kvsim {
@@ -18,5 +19,12 @@ namespace kvsim {
 // A step that would end after the horizon does not count.
 RunResult serve_steady(const SteadyWorkload& workload, const LinearServing& linear, const StepPricer& pricer,
                        std::optional<Time> horizon = std::nullopt);
+
+// The same of rows that speculate: attention, acceptance and the choice of drafts stay those of the
+// workload's context, whatever tokens come. Rows have been served for long, after joining one by one over as
+// many steps as their ring has records: phases are spread, then drawn. A row's TPOT is the time over its
+// tokens. Throws ConfigError: what make_sampled_rows() refuses; more steps than tokens can be counted for.
+RunResult serve_steady_speculation(const SteadyWorkload& workload, const SampledRowsParts& parts,
+                                   std::optional<Time> horizon = std::nullopt);
 
 }  // namespace kvsim

@@ -87,7 +87,8 @@ TEST_CASE("mistakes of speculation are named") {
                ContainsSubstring("speculation.drafts: the policy `table` has no use for this key"));
     CHECK_THAT(error("{policy: static, drafts: 3, table: [[1, 1]], acceptance: {rate: 1}}"),
                ContainsSubstring("speculation.table: the policy `static` has no use for this key"));
-    CHECK_THAT(error("{policy: static, drafts: 0, acceptance: {rate: 1}}"), ContainsSubstring("from 1 to"));
+    CHECK_THAT(error("{policy: static, drafts: -1, acceptance: {rate: 1}}"), ContainsSubstring("from 0 to"));
+    CHECK_THAT(error("{policy: goodput, drafts: 0, acceptance: {rate: 1}}"), ContainsSubstring("from 1 to"));
     CHECK_THAT(error("{policy: static, drafts: 3, acceptance: {rate: 1.1}}"),
                ContainsSubstring("speculation.acceptance.rate: expected a finite number of at least 0"));
     CHECK_THAT(error("{policy: static, drafts: 3, acceptance: {rate: 1, rates: [1]}}"),
