@@ -29,6 +29,11 @@ for phases in steady arrivals; do
 done
 "$python" plots/flush_phases.py --steady results/flush_steady/runs.csv --arrivals results/flush_arrivals/runs.csv --out figures
 
+for name in speculation slo_rate; do  # batches that do not fit are told on stderr, and are the figure's ends of lines
+  "$build/kvsim" sweep "configs/sweeps/$name.yaml" >&2
+  "$python" "plots/$name.py" --runs "results/$name/runs.csv" --out figures
+done
+
 "$build/kvsim" sweep configs/sweeps/step_gain.yaml >&2
 "$python" plots/step_gain.py --runs results/step_gain/runs.csv --out figures
 
