@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "sim/config/quantity.hpp"
@@ -48,6 +49,23 @@ EngineSteps read_steps(const YamlCursor& map) {
             steps.unfused.emplace_back(model, read_words<Fusion>(fusions, kFusionNames));
     }
     return steps;
+}
+
+std::optional<PrefixCacheSpec> read_prefix_cache(const YamlCursor& map, const MemoryPools& pools) {
+    if (!map.present()) return std::nullopt;
+    PrefixCacheSpec spec;
+    spec.snapshot_tokens = map.at("snapshot_tokens").small_integer({1, 1 << 20}, spec.snapshot_tokens);
+    int most_slots = 1;
+    if (const auto* split = std::get_if<SplitPools>(&pools)) {
+        most_slots = split->slots_per_request;
+        if (split->slots == SlotCount::kRunning)
+            map.mistake("expected memory.slots: share, because one slot per running request leaves none");
+    }
+    const auto* paged = std::get_if<PagedPool>(&pools);
+    if (paged != nullptr && !paged->aligned_prefix_cache)
+        map.mistake("expected memory.aligned_prefix_cache: true, because snapshots take blocks of the pool");
+    spec.slots_in_use = map.find("slots_in_use").small_integer({1, most_slots}, spec.slots_in_use);
+    return spec;
 }
 
 template <class Flags, std::size_t N>
@@ -97,6 +115,7 @@ EngineSpec read_engine(const YamlCursor& map) {
     engine.scheduler = read_scheduler(map.find("scheduler"));
     engine.memory = read_engine_memory(map.at("memory"));
     engine.steps = read_steps(map.find("steps"));
+    engine.prefix_cache = read_prefix_cache(map.find("prefix_cache"), engine.memory.pools);
     return engine;
 }
 
@@ -111,6 +130,12 @@ void write_engine(YAML::Emitter& out, const EngineSpec& engine) {
     write_scheduler(out << YAML::Key << "scheduler" << YAML::Value, engine.scheduler);
     write_engine_memory(out << YAML::Key << "memory" << YAML::Value, engine.memory);
     write_steps(out << YAML::Key << "steps" << YAML::Value, engine.steps);
+    if (engine.prefix_cache) {
+        out << YAML::Key << "prefix_cache" << YAML::Value << YAML::BeginMap;
+        pair("snapshot_tokens", engine.prefix_cache->snapshot_tokens);
+        pair("slots_in_use", engine.prefix_cache->slots_in_use);
+        out << YAML::EndMap;
+    }
     out << YAML::EndMap;
 }
 

@@ -199,12 +199,33 @@ void add_cost(FieldTable& table) {
     }
 }
 
+void add_prefix_cache(FieldTable& table) {
+    const auto count = [&](std::string name, std::string help, std::int64_t PrefixCounts::*member) {
+        table.add("prefix_cache." + std::move(name), std::move(help), [member](const RunResult& r) {
+            return r.prefix_cache ? FieldValue((*r.prefix_cache).*member) : FieldValue();
+        });
+    };
+    count("asked_tokens", "tokens to prefill at admission, after a preemption too",
+          &PrefixCounts::asked_tokens);
+    count("hit_tokens", "of these, found in the prefix cache", &PrefixCounts::hit_tokens);
+    table.add("prefix_cache.hit_rate", "hit tokens / asked tokens", [](const RunResult& r) {
+        if (!r.prefix_cache) return FieldValue();
+        return ratio(static_cast<double>(r.prefix_cache->hit_tokens),
+                     static_cast<double>(r.prefix_cache->asked_tokens));
+    });
+    count("hits", "admissions that found any: each restores a state", &PrefixCounts::hits);
+    count("snapshots", "copies of states taken for later prompts", &PrefixCounts::snapshots);
+    count("evicted_pages", "KV pages that the cache let go", &PrefixCounts::evicted_pages);
+    count("evicted_snapshots", "snapshots that the cache let go", &PrefixCounts::evicted_snapshots);
+}
+
 std::vector<ResultField> make_fields() {
     FieldTable table;
     add_requests(table);
     add_latencies(table);
     add_stability(table);
     add_throughput(table);
+    add_prefix_cache(table);
     add_cost(table);
     return table.take();
 }

@@ -11,6 +11,7 @@
 
 #include "sim/base/units.hpp"
 #include "sim/cost/step_shape.hpp"
+#include "sim/memory/prefix_counts.hpp"
 
 namespace kvsim {
 
@@ -120,6 +121,7 @@ struct RunResult {
     std::int64_t linear_tokens = 0;  // tokens that decode kernels took in, rejected drafts too
     std::int64_t flushes = 0;
     double mean_batch = 0.0;  // admitted requests, mean over steps
+    std::optional<PrefixCounts> prefix_cache;  // of all replicas together; none without one
 
     FinishedRequests finished;  // in the order in which they finished, those of the warm-up too
 };

@@ -16,7 +16,7 @@ Admission::Admission(const SchedulerSpec& scheduler, std::int64_t drafts)
 }
 
 bool Admission::admits(const MemoryPool& pool, const AdmissionRequest& request) const {
-    const std::int64_t held = pages(pool, request);
+    const std::int64_t held = pages(pool, request) - request.shared_pages;
     if (pool.requests() == 0) return pool.fits(held);
     const PoolSize& size = pool.size();
     auto spare =

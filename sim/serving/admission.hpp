@@ -8,11 +8,12 @@
 
 namespace kvsim {
 
-// Of a request that asks: tokens to prefill (prompt, and after a preemption what it had generated), and the
-// most output tokens that it may still yield.
+// Of a request that asks: tokens in the KV cache before it decodes (prompt, and after a preemption what it
+// had generated), and the most output tokens that it may still yield.
 struct AdmissionRequest {
     std::int64_t prefill = 0;
     std::int64_t left = 0;
+    std::int64_t shared_pages = 0;  // of a prefix, held by running requests already
 };
 
 // The estimated rule follows SGLang (managers/schedule_policy.py, PrefillAdder; managers/scheduler.py,
@@ -28,7 +29,8 @@ class Admission {
     std::int64_t most_tokens(const AdmissionRequest& request) const {
         return request.prefill + request.left + drafts_;
     }
-    // Pages that it holds from admission on; later ones are taken as it decodes, if grows().
+    // Pages that it holds from admission on, shared ones included; later ones are taken as it decodes, if
+    // grows().
     std::int64_t pages(const MemoryPool& pool, const AdmissionRequest& request) const {
         return pool.pages(grows() ? request.prefill : most_tokens(request));
     }

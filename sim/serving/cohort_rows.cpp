@@ -7,9 +7,22 @@
 
 namespace kvsim {
 
-CohortRows::CohortRows(DecodeForm form, std::int64_t page_tokens)
+namespace {
+
+// From 0 up, of numbers below 0 too.
+std::size_t remainder(std::int64_t value, std::size_t of) {
+    const auto divisor = static_cast<std::int64_t>(of);
+    const std::int64_t rest = value % divisor;
+    return static_cast<std::size_t>(rest < 0 ? rest + divisor : rest);
+}
+
+}  // namespace
+
+CohortRows::CohortRows(DecodeForm form, std::int64_t page_tokens, std::int64_t snapshot_interval)
     : form_(std::move(form)), page_tokens_(page_tokens) {
-    KVSIM_CHECK(page_tokens >= 1, "pages of {} tokens", page_tokens);
+    KVSIM_CHECK(page_tokens >= 1 && snapshot_interval >= 0, "pages of {} tokens, snapshots every {}",
+                page_tokens, snapshot_interval);
+    snapshots_.resize(static_cast<std::size_t>(snapshot_interval));
     rows_of_phase_.resize(static_cast<std::size_t>(page_tokens), 0);
 }
 
@@ -33,8 +46,7 @@ void CohortRows::push(std::vector<Entry>& heap, const Entry& entry, Order order)
 }
 
 std::size_t CohortRows::phase_of(std::int64_t key) const {
-    const std::int64_t rest = key % page_tokens_;
-    return static_cast<std::size_t>(rest < 0 ? rest + page_tokens_ : rest);
+    return remainder(key, rows_of_phase_.size());
 }
 
 void CohortRows::join(const RowStart& start) {
@@ -48,11 +60,15 @@ void CohortRows::join(const RowStart& start) {
     row.key = start.context - step_;
     row.last_token = start.last_token;
     row.ticket = form_.flush ? form_.flush->join(step_) : 0;
+    row.flush_from = step_;
     ++count_;
     context_sum_ += start.context;
     ++rows_of_phase_[phase_of(row.key)];
     push(departures_, {step_ + start.remaining, start.slot, row.generation}, later);
     push(contexts_, {row.key, start.slot, row.generation}, shorter);
+    // Before step s it has key + s tokens, and one more after it.
+    if (!snapshots_.empty())
+        snapshots_[remainder(-row.key - 1, snapshots_.size())].push_back({0, start.slot, row.generation});
     if (start.last_token == last_end_) return;
     if (fresh_.empty() || fresh_.back().last_token != start.last_token)
         fresh_.push_back({start.last_token, 0});
@@ -79,7 +95,7 @@ std::int64_t CohortRows::leave(Slot slot) {
 
 void CohortRows::remove(Slot slot) {
     Row& row = rows_[slot];
-    if (form_.flush) form_.flush->leave(row.ticket, row.first_step, step_);
+    if (form_.flush) form_.flush->leave(row.ticket, row.flush_from, step_);
     --count_;
     context_sum_ -= row.key + step_;
     --rows_of_phase_[phase_of(row.key)];
@@ -98,6 +114,7 @@ void CohortRows::form_step(StepShape& shape, const FlushConditions& conditions) 
         work.sequences = count_;
         work.new_tokens = count_;
     }
+    if (!snapshots_.empty()) take_snapshots(shape);
     while (stale(contexts_.front())) {
         std::pop_heap(contexts_.begin(), contexts_.end(), shorter);
         contexts_.pop_back();
@@ -105,6 +122,28 @@ void CohortRows::form_step(StepShape& shape, const FlushConditions& conditions) 
     shape.decode = {count_, context_sum_, contexts_.front().value + step_};
     shape.logit_rows += count_;
     grown_ = pages_needed();
+}
+
+void CohortRows::take_snapshots(StepShape& shape) {
+    std::vector<Entry>& due = snapshots_[remainder(step_, snapshots_.size())];
+    std::erase_if(due, [this](const Entry& e) { return stale(e); });
+    shape.state_copies += static_cast<std::int64_t>(due.size());
+    if (!form_.flush) return;
+    for (const Entry& entry : due) flush_for_snapshot(rows_[entry.slot], shape);
+}
+
+// The policy has just counted the row as one of the step's, so that the records that it drops with the row
+// are those that are left after the step: none if the row has flushed in it.
+void CohortRows::flush_for_snapshot(Row& row, StepShape& shape) {
+    const std::int64_t before = form_.flush->buffered_tokens();
+    form_.flush->leave(row.ticket, row.flush_from, step_ + 1);
+    const std::int64_t records = before - form_.flush->buffered_tokens();
+    row.flush_from = step_ + 1;
+    row.ticket = form_.flush->join(row.flush_from);
+    if (records == 0) return;
+    LinearWork& work = shape[form_.form];
+    ++work.flushes;
+    work.flushed_tokens += records;
 }
 
 void CohortRows::add_gaps(Time now, std::vector<TokenGap>& gaps) {

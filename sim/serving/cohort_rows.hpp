@@ -14,9 +14,15 @@ namespace kvsim {
 // looked at. A step costs the same for any number of rows; a row costs a logarithm when it joins and
 // leaves. Entries of rows that have left are known by the generation of their slot, and swept when they
 // outnumber the others.
+//
+// With a prefix cache a snapshot of a row's state is taken in the step that makes its tokens in the KV cache
+// a multiple of the interval. It folds what the row has buffered: the row flushes in that step, if it does
+// not anyway, and is to the flush policy one that joins anew. Rows are kept by the step of the cycle in which
+// they are due, so that only those are looked at.
 class CohortRows final : public DecodeRows {
   public:
-    CohortRows(DecodeForm form, std::int64_t page_tokens);
+    // Snapshots every `snapshot_interval` tokens; 0: none.
+    CohortRows(DecodeForm form, std::int64_t page_tokens, std::int64_t snapshot_interval = 0);
 
     void join(const RowStart& row) override;
     std::int64_t leave(Slot slot) override;
@@ -35,7 +41,8 @@ class CohortRows final : public DecodeRows {
     struct Row {
         std::int64_t first_step = 0;  // that it takes part in
         std::int64_t key = 0;         // its context before step s: key + s
-        std::int64_t ticket = 0;      // of the flush policy
+        std::int64_t ticket = 0;      // of the flush policy,
+        std::int64_t flush_from = 0;  // which it joined with this step
         Time last_token;              // when it joined
         std::uint32_t generation = 0;
         bool here = false;
@@ -57,6 +64,8 @@ class CohortRows final : public DecodeRows {
     template <class Order>
     void push(std::vector<Entry>& heap, const Entry& entry, Order order);
     std::size_t phase_of(std::int64_t key) const;
+    void take_snapshots(StepShape& shape);
+    void flush_for_snapshot(Row& row, StepShape& shape);
     void remove(Slot slot);
     void add_gaps(Time now, std::vector<TokenGap>& gaps);
 
@@ -73,6 +82,7 @@ class CohortRows final : public DecodeRows {
     std::vector<Fresh> fresh_;
     std::vector<Entry> departures_;
     std::vector<Entry> contexts_;
+    std::vector<std::vector<Entry>> snapshots_;  // rows by the step modulo the interval that takes one
 };
 
 }  // namespace kvsim

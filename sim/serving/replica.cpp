@@ -28,8 +28,12 @@ Replica::Replica(const ReplicaSpec& spec, std::unique_ptr<DecodeRows> rows, Coll
       admission_(spec.scheduler, spec.drafts),
       rows_(std::move(rows)),
       collector_(collector),
-      queue_(spec.scheduler.order) {
+      queue_(spec.scheduler.order),
+      least_chunk_(spec.step_tokens) {
     KVSIM_CHECK(spec.step_tokens >= 1, "steps of {} tokens", spec.step_tokens);
+    if (!spec.prefix_cache) return;
+    cache_.emplace(*spec.prefix_cache, spec.pool);
+    if (least_chunk_ > cache_->interval()) least_chunk_ -= least_chunk_ % cache_->interval();
 }
 
 std::optional<Limit> Replica::refuses(const Arrival& arrival) const {
@@ -39,7 +43,7 @@ std::optional<Limit> Replica::refuses(const Arrival& arrival) const {
     return std::nullopt;
 }
 
-void Replica::arrive(RequestNumber number, const Arrival& arrival) {
+void Replica::arrive(RequestNumber number, const Arrival& arrival, const PromptBlocks& blocks) {
     KVSIM_CHECK(arrival.prompt_tokens >= 1 && arrival.output_tokens >= 1 &&
                     arrival.output_tokens <= declared_tokens(arrival),
                 "request {} of {} + {} tokens, {} declared", number, arrival.prompt_tokens,
@@ -51,13 +55,16 @@ void Replica::arrive(RequestNumber number, const Arrival& arrival) {
     request.declared = declared_tokens(arrival);
     request.target = request.prompt;
     request.arrived = arrival.time;
-    queue_.push_back(table_.add(request), request.prompt + request.declared);
+    const Slot slot = table_.add(request);
+    if (cache_) cache_->arrive(slot, request.prompt, blocks.hashes, blocks.tokens);
+    queue_.push_back(slot, request.prompt + request.declared);
     arrivals_sum_ += static_cast<std::uint64_t>(arrival.time.value());
 }
 
-AdmissionRequest Replica::asks(Slot slot) const {
+AdmissionRequest Replica::asks(Slot slot) {
     const InFlight& r = table_[slot];
-    return {r.target, r.declared - r.generated};
+    const std::int64_t shared = cache_ ? cache_->look_up(slot, r.target - 1).shared_pages : 0;
+    return {r.target, r.declared - r.generated, shared};
 }
 
 const StepShape* Replica::begin_step(Time now) {
@@ -87,7 +94,7 @@ const StepShape* Replica::begin_step(Time now) {
     return &shape_;
 }
 
-bool Replica::head_is_admitted() const {
+bool Replica::head_is_admitted() {
     return !queue_.empty() && running() < spec_.max_running && admission_.admits(pool_, asks(queue_.front()));
 }
 
@@ -95,7 +102,15 @@ void Replica::admit(Slot slot, Time now) {
     InFlight& r = table_[slot];
     const AdmissionRequest request = asks(slot);
     r.pages = admission_.pages(pool_, request);
-    pool_.admit(r.pages);
+    pool_.admit(r.pages - request.shared_pages);
+    if (cache_) {
+        const PrefixCache::Hit& hit = cache_->look_up(slot, r.target - 1);
+        r.prefilled = hit.tokens;
+        r.branch = hit.known_tokens;
+        shape_.state_copies += hit.tokens > 0 ? 1 : 0;
+        cache_->enter(slot, r.target);
+        cache_->fit(pool_);
+    }
     admission_.admitted(request.left);
     waiting_tokens_ -= r.generated;
     if (r.admission == 0) r.admitted = now;
@@ -110,35 +125,68 @@ void Replica::form_prefill(Time now, bool admits) {
     if (!partial_ && queue_.empty()) return;
     std::int64_t budget = spec_.step_tokens - shape_.tokens();
     if (budget > 0 && partial_) {
-        budget -= take_chunk(*partial_, budget);
+        budget = take_chunk(*partial_, budget);
         partial_.reset();
     }
     while (admits && budget > 0 && head_is_admitted()) {
         const Slot slot = queue_.front();
         queue_.pop();
         admit(slot, now);
-        budget -= take_chunk(slot, budget);
+        budget = take_chunk(slot, budget);
     }
 }
 
 std::int64_t Replica::take_chunk(Slot slot, std::int64_t budget) {
     const InFlight& r = table_[slot];
-    const std::int64_t tokens = std::min(budget, r.target - r.prefilled);
+    const std::int64_t tokens = chunk_tokens(r, budget);
     chunks_.push_back({slot, tokens});
+    if (cache_) plan_snapshots(chunks_.back());
     PrefillShape& prefill = shape_.prefill;
     ++prefill.sequences;
     prefill.new_tokens += tokens;
     prefill.cached_tokens += r.prefilled;
     prefill.query_key_pairs += tokens * r.prefilled + tokens * (tokens + 1) / 2;
     // Only the last token of a prompt needs logits.
-    shape_.logit_rows += r.prefilled + tokens == r.target ? 1 : 0;
-    return tokens;
+    if (r.prefilled + tokens < r.target) return 0;
+    ++shape_.logit_rows;
+    return budget - tokens;
+}
+
+std::int64_t Replica::chunk_tokens(const InFlight& r, std::int64_t budget) const {
+    const std::int64_t left = r.target - r.prefilled;
+    if (left <= budget) return left;
+    if (!cache_) return budget;
+    const std::int64_t end = (r.prefilled + budget) / cache_->interval() * cache_->interval();
+    return end > r.prefilled ? end - r.prefilled : budget;
+}
+
+// The state is up to date wherever prefill gets to, so that a snapshot costs a copy and folds nothing.
+void Replica::plan_snapshots(Chunk& chunk) {
+    const InFlight& r = table_[chunk.slot];
+    const std::int64_t end = (r.prefilled + chunk.tokens) / cache_->interval() * cache_->interval();
+    if (end <= r.prefilled || !cache_->has_room(pool_)) return;
+    chunk.snapshot = end;
+    if (r.branch > r.prefilled && r.branch < end) chunk.branch = r.branch;
+    const int copies = chunk.branch > 0 ? 2 : 1;
+    shape_.state_copies += copies;
+    cache_->took_snapshots(copies);
+}
+
+void Replica::cache_prefix(const Chunk& chunk) {
+    if (chunk.branch > 0) pool_.grow(-cache_->extend(chunk.slot, chunk.branch));
+    if (chunk.snapshot > 0) pool_.grow(-cache_->extend(chunk.slot, chunk.snapshot));
+    cache_->fit(pool_);
 }
 
 void Replica::form_decode() {
     pages_lent_ = admission_.grows() ? rows_->pages_needed() : 0;
     pool_.grow(pages_lent_);
+    const std::int64_t copies = shape_.state_copies;
     rows_->form_step(shape_, {queue_.size(), pool_.used_share()});
+    if (cache_) {
+        cache_->took_snapshots(shape_.state_copies - copies);
+        cache_->fit(pool_);
+    }
     decodes_ = true;
 }
 
@@ -182,11 +230,11 @@ void Replica::preempt(Slot slot, Time now) {
         r.flush += flush_clock_;
         r.preempted -= now;
         admission_.left_decode(left);
-        pool_.release(pool_.pages(r.target + yielded));
+        release(slot, pool_.pages(r.target + yielded));
     } else {
         if (partial_ == slot) partial_.reset();
         admission_.left_prefill(left);
-        pool_.release(r.pages);
+        release(slot, r.pages);
     }
     stop_running(slot);
     r.state = RequestState::kWaiting;
@@ -200,6 +248,11 @@ void Replica::preempt(Slot slot, Time now) {
     }
     admission_.start_again();
     collector_.preempted();
+}
+
+// What others hold of its prefix stays with them, and the rest of it with the cache.
+void Replica::release(Slot slot, std::int64_t pages) {
+    pool_.release(pages - (cache_ ? cache_->leave(slot) : 0));
 }
 
 void Replica::stop_running(Slot slot) {
@@ -240,7 +293,7 @@ std::int64_t Replica::end_decode(Time now) {
         r.interference += prefill_clock_;
         r.flush += flush_clock_;
         admission_.left_decode(r.declared - r.output);
-        pool_.release(admission_.grows() ? pool_.pages(r.prompt + r.output - 1) : r.pages);
+        release(slot, admission_.grows() ? pool_.pages(r.prompt + r.output - 1) : r.pages);
     }
     return tokens;
 }
@@ -250,6 +303,7 @@ std::int64_t Replica::end_prefill(Time now) {
     for (const Chunk& chunk : chunks_) {
         InFlight& r = table_[chunk.slot];
         r.prefilled += chunk.tokens;
+        if (cache_) cache_prefix(chunk);
         if (r.prefilled < r.target) {
             KVSIM_CHECK(!partial_, "two prompts are partly prefilled at {} ps", now.value());
             partial_ = chunk.slot;
@@ -276,7 +330,7 @@ void Replica::first_token_or_next(Slot slot, Time now) {
         join(slot, now);
     } else {
         admission_.left_decode(r.declared - r.generated);
-        pool_.release(r.pages);
+        release(slot, r.pages);
         finished_.push_back(slot);
     }
 }
@@ -312,6 +366,7 @@ void Replica::finish(Slot slot, Time now) {
     past_tokens_ += r.output;
     arrivals_sum_ -= static_cast<std::uint64_t>(r.arrived.value());
     stop_running(slot);
+    if (cache_) cache_->forget(slot);
     table_.remove(slot);
 }
 
@@ -323,21 +378,26 @@ void Replica::check_books(std::int64_t tokens) {
                 running(), queue_.size());
     const std::int64_t rows = rows_->rows();
     const std::int64_t cached = rows_->context_sum();
+    const std::int64_t shared = cache_ ? cache_->shared_tokens() : 0;
     const std::int64_t buffered = rows_->buffered_tokens();
     KVSIM_CHECK(rows <= running() && cached >= rows && (rows > 0 || cached == 0) &&
-                    cached <= pool_.pages_held() * pool_.size().page_tokens,
-                "{} rows of {} tokens, {} requests with {} pages", rows, cached, running(),
-                pool_.pages_held());
+                    cached <= pool_.pages_held() * pool_.size().page_tokens + shared,
+                "{} rows of {} tokens, {} requests with {} pages and {} tokens shared", rows, cached,
+                running(), pool_.pages_held(), shared);
     KVSIM_CHECK(buffered >= 0 && (rows > 0 || buffered == 0), "{} records buffered by {} rows", buffered,
                 rows);
     // Invariant 10: only the prefill of one long prompt takes steps without a token.
     idle_steps_ = tokens > 0 ? 0 : idle_steps_ + 1;
-    KVSIM_CHECK(idle_steps_ <= longest_ / spec_.step_tokens + 2, "{} steps without a token", idle_steps_);
+    KVSIM_CHECK(idle_steps_ <= longest_ / least_chunk_ + 3, "{} steps without a token", idle_steps_);
 }
 
 std::uint64_t Replica::sojourns(Time end) const {
     return past_sojourns_ +
            static_cast<std::uint64_t>(in_system()) * static_cast<std::uint64_t>(end.value()) - arrivals_sum_;
+}
+
+std::optional<PrefixCounts> Replica::prefix_counts() const {
+    return cache_ ? std::optional(cache_->counts()) : std::nullopt;
 }
 
 std::int64_t Replica::tokens_received() const {

@@ -8,15 +8,23 @@
 //
 // Preemption is by recompute: the victim keeps the tokens that it has had, and they are prefilled again with
 // its prompt; the step that completes them yields the next token. A step that has preempted admits nobody.
+//
+// Prefix cache. A request that is admitted starts from the longest prefix that the cache has a state for, but
+// always computes its last token. Snapshots are taken of the state at the last multiple of the interval that
+// a chunk gets to, and where the prompt leaves the pages that are cached, if there is no state yet (SGLang:
+// mamba_branching_seqlen). A chunk that does not end its prompt ends at such a multiple, if it gets to one,
+// and nothing follows it in its step.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "sim/cost/step_shape.hpp"
 #include "sim/memory/pool.hpp"
+#include "sim/memory/prefix_cache.hpp"
 #include "sim/memory/serving_spec.hpp"
 #include "sim/results/collector.hpp"
 #include "sim/serving/admission.hpp"
@@ -34,6 +42,13 @@ struct ReplicaSpec {
     std::int64_t drafts = 0;       // most that a decode step verifies per row
     PoolSize pool;
     SchedulerSpec scheduler;
+    std::optional<PrefixCacheSpec> prefix_cache{};
+};
+
+// Hashes of the blocks of a prompt, where the workload has them.
+struct PromptBlocks {
+    std::span<const std::uint64_t> hashes{};
+    std::int64_t tokens = 0;  // of a block
 };
 
 class Replica {
@@ -43,7 +58,7 @@ class Replica {
 
     // The limit that the request can never meet, if any: then it must not arrive.
     std::optional<Limit> refuses(const Arrival& arrival) const;
-    void arrive(RequestNumber number, const Arrival& arrival);
+    void arrive(RequestNumber number, const Arrival& arrival, const PromptBlocks& blocks = {});
 
     // Admits, preempts and forms the next step; null when there is nothing to do. Valid until the next call.
     const StepShape* begin_step(Time now);
@@ -57,19 +72,28 @@ class Replica {
     // 2^64; those who are here leave at `end`.
     std::uint64_t sojourns(Time end) const;
     std::int64_t tokens_received() const;
+    // Of the prefix cache, if there is one.
+    std::optional<PrefixCounts> prefix_counts() const;
 
   private:
     // Tokens of one prompt in the step.
     struct Chunk {
         Slot slot = 0;
         std::int64_t tokens = 0;
+        // Tokens of the prompt after which snapshots are taken, in ascending order; 0: none.
+        std::int64_t branch = 0;
+        std::int64_t snapshot = 0;
     };
 
-    AdmissionRequest asks(Slot slot) const;
-    bool head_is_admitted() const;
+    AdmissionRequest asks(Slot slot);
+    bool head_is_admitted();
     void admit(Slot slot, Time now);
     void form_prefill(Time now, bool admits);
-    std::int64_t take_chunk(Slot slot, std::int64_t budget);  // tokens taken
+    std::int64_t take_chunk(Slot slot, std::int64_t budget);  // what it leaves of the budget
+    std::int64_t chunk_tokens(const InFlight& request, std::int64_t budget) const;
+    void plan_snapshots(Chunk& chunk);
+    void cache_prefix(const Chunk& chunk);
+    void release(Slot slot, std::int64_t pages);
     void form_decode();
     bool make_room(Time now);  // true if somebody had to give way
     Slot victim() const;
@@ -89,6 +113,7 @@ class Replica {
     ReplicaSpec spec_;
     MemoryPool pool_;
     Admission admission_;
+    std::optional<PrefixCache> cache_;
     std::unique_ptr<DecodeRows> rows_;
     Collector& collector_;
     RequestTable table_;
@@ -114,6 +139,7 @@ class Replica {
     std::int64_t past_tokens_ = 0;
     std::int64_t waiting_tokens_ = 0;  // had by those who wait after a preemption
     std::int64_t longest_ = 1;         // most tokens that any request had to prefill
+    std::int64_t least_chunk_;         // tokens of a step that prefills part of a prompt and nothing else
     std::int64_t idle_steps_ = 0;      // steps since a token came out
 };
 

@@ -29,7 +29,8 @@ struct InFlight {
     std::int64_t generated = 0;  // output tokens before it joined the rows that decode
     std::int64_t target = 0;     // tokens to prefill: prompt, and what it had generated when it was preempted
     std::int64_t prefilled = 0;
-    std::int64_t pages = 0;  // that it was admitted with
+    std::int64_t pages = 0;   // that it was admitted with, those that it shares included
+    std::int64_t branch = 0;  // tokens after which it leaves what was cached when it was admitted
     Time arrived;
     Time admitted;  // for the first time
     Time first_token;

@@ -60,7 +60,7 @@ class Server {
     void handle(StepEnds ends);
     void expect_arrival();
     void dispatch();
-    void take_in(Lane& lane, RequestNumber number, const Arrival& arrival);
+    void take_in(Lane& lane, RequestNumber number, const Arrival& arrival, const PromptBlocks& blocks = {});
     void start_steps();
     RunResult finish(Time end, bool all_done);
 
@@ -129,7 +129,8 @@ void Server::handle(Arrives) {
             dispatch();
         } else {
             const auto load = [this](std::size_t i) { return lanes_[i].replica.in_system(); };
-            take_in(lanes_[router_.pick(load)], number, arrival);
+            take_in(lanes_[router_.pick(load)], number, arrival,
+                    {arrivals_.blocks(), arrivals_.block_tokens()});
         }
     }
     expect_arrival();
@@ -145,8 +146,8 @@ void Server::dispatch() {
     }
 }
 
-void Server::take_in(Lane& lane, RequestNumber number, const Arrival& arrival) {
-    lane.replica.arrive(number, arrival);
+void Server::take_in(Lane& lane, RequestNumber number, const Arrival& arrival, const PromptBlocks& blocks) {
+    lane.replica.arrive(number, arrival, blocks);
     lane.woken = true;
 }
 
@@ -197,8 +198,13 @@ RunResult Server::finish(Time end, bool all_done) {
     const ArrivalCounts counts = arrivals_.counts();
     KVSIM_CHECK(!all_done || counts.read == counts.dropped + static_cast<std::int64_t>(arrived_),
                 "{} requests read, {} dropped, {} arrived", counts.read, counts.dropped, arrived_);
-    return collector_.take({end, counts.read, counts.dropped, counts.inversions, counts.clamped},
-                           spec_.replicas);
+    RunResult result = collector_.take({end, counts.read, counts.dropped, counts.inversions, counts.clamped},
+                                       spec_.replicas);
+    if (spec_.replica.prefix_cache) {
+        result.prefix_cache.emplace();
+        for (const Lane& lane : lanes_) *result.prefix_cache += *lane.replica.prefix_counts();
+    }
+    return result;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "sim/cost/compiled_cost.hpp"
 #include "sim/memory/capacity.hpp"
 #include "sim/memory/pool.hpp"
+#include "sim/memory/prefix_cache.hpp"
 #include "sim/policies/form.hpp"
 #include "sim/results/collector.hpp"
 #include "sim/serving/cohort_rows.hpp"
@@ -78,8 +79,11 @@ RunResult run_steady(const Experiment& experiment, const SteadyWorkload& workloa
 
 std::unique_ptr<DecodeRows> make_rows(const Experiment& experiment, std::int64_t page_tokens,
                                       const StepPricer& pricer, const LengthTimes& lengths) {
-    if (experiment.linear.drafts == 0)
-        return std::make_unique<CohortRows>(make_decode_form(experiment.linear, &lengths), page_tokens);
+    const std::optional<PrefixCacheSpec>& cache = experiment.engine.prefix_cache;
+    if (experiment.linear.drafts == 0) {
+        return std::make_unique<CohortRows>(make_decode_form(experiment.linear, &lengths), page_tokens,
+                                            cache ? snapshot_interval(*cache, page_tokens) : 0);
+    }
     return make_sampled_rows(sampled_rows(experiment, page_tokens, pricer));
 }
 
@@ -92,6 +96,7 @@ ServeSpec serve_spec(const Experiment& experiment, const StepPricer& pricer, con
     spec.replica.drafts = experiment.linear.drafts;
     spec.replica.pool = pool_size(capacity, experiment.engine.memory.pools);
     spec.replica.scheduler = experiment.engine.scheduler;
+    spec.replica.prefix_cache = experiment.engine.prefix_cache;
     spec.replicas = experiment.serving.replicas;
     spec.router = experiment.serving.router;
     spec.horizon = experiment.horizon;

@@ -46,6 +46,39 @@ TEST_CASE("the memory of an engine reads back as it was written") {
     CHECK(memory_of(cases[2]).pool == Bytes(154'800'000'000));
 }
 
+TEST_CASE("a prefix cache is read, and reads back as it was written") {
+    CHECK_FALSE(load_experiment(kSteady, {{"engine", "sglang"}}).engine.prefix_cache);
+    const Experiment e =
+        load_experiment(kSteady, {{"engine", "sglang"},
+                                  {"engine.memory.slots_per_request", "5"},
+                                  {"engine.prefix_cache", "{snapshot_tokens: 512, slots_in_use: 3}"}});
+    CHECK(e.engine.prefix_cache == PrefixCacheSpec{512, 3});
+    const TemporaryFolder folder;
+    const Experiment back = load_experiment(folder.write("resolved.yaml", to_yaml(e)));
+    CHECK(back.engine.prefix_cache == e.engine.prefix_cache);
+}
+
+TEST_CASE("mistakes in a prefix cache are named") {
+    const auto error = [](const std::vector<Override>& overrides) {
+        return config_error([&] { load_experiment(kSteady, overrides); });
+    };
+    CHECK_THAT(error_of("engine.prefix_cache", "{slots_in_use: 1}"),
+               ContainsSubstring("engine.prefix_cache.snapshot_tokens"));
+    CHECK_THAT(error_of("engine.prefix_cache", "{snapshot_tokens: 0}"),
+               ContainsSubstring("engine.prefix_cache.snapshot_tokens: expected"));
+    CHECK_THAT(error_of("engine.prefix_cache", "{snapshot_tokens: 256, slots: 1}"),
+               ContainsSubstring("unknown key"));
+    // One slot is set aside per request.
+    CHECK_THAT(error_of("engine.prefix_cache", "{snapshot_tokens: 256, slots_in_use: 2}"),
+               ContainsSubstring("engine.prefix_cache.slots_in_use: expected"));
+    CHECK_THAT(error({{"engine", "sglang"},
+                      {"engine.memory.slots", "running"},
+                      {"engine.prefix_cache", "{snapshot_tokens: 256}"}}),
+               ContainsSubstring("engine.prefix_cache: expected memory.slots: share"));
+    CHECK_THAT(error({{"engine", "vllm"}, {"engine.prefix_cache", "{snapshot_tokens: 16}"}}),
+               ContainsSubstring("engine.prefix_cache: expected memory.aligned_prefix_cache: true"));
+}
+
 TEST_CASE("mistakes in the memory of an engine are named") {
     CHECK_THAT(error_of("engine.memory.fraction", "0"),
                ContainsSubstring("engine.memory.fraction: expected"));

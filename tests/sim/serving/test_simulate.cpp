@@ -130,6 +130,35 @@ TEST_CASE("Poisson arrivals are served, priced and summed up") {
     CHECK(run(other).simulated != r.simulated);
 }
 
+TEST_CASE("snapshots are taken, priced and flush what is buffered") {
+    // 1000 tokens of prompt have a snapshot after 768; 39 more are decoded, one of which is the 1024th. In
+    // the buffered form that one, the 24th, flushes the 8 since the 16th; the 40th would be next.
+    SyntheticWorkload w = conversations(100);
+    w.rate = Frequency(1.0);
+    w.prompt.kind = LengthDistribution::Kind::kConstant;
+    w.prompt.value = 1000;
+    Experiment e = experiment(w);
+    const RunResult without = run(e);
+    e.engine.prefix_cache = PrefixCacheSpec{.snapshot_tokens = 256};
+    const RunResult r = run(e);
+    CHECK_FALSE(without.prefix_cache);
+    REQUIRE(r.prefix_cache);
+    CHECK(r.prefix_cache->asked_tokens == 100 * 1000);
+    CHECK(r.prefix_cache->hit_tokens == 0);
+    CHECK(r.prefix_cache->snapshots == 2 * 100);
+    CHECK(r.flushes == 2 * 100);
+    CHECK(r.generated_tokens == without.generated_tokens);
+    // A copy reads and writes a state; a flush beside those that would have been writes one.
+    const auto state = [](const RunResult& result, Owner owner) {
+        return result.bytes[static_cast<std::size_t>(owner)].value();
+    };
+    CHECK(state(r, Owner::kStateRead) > state(without, Owner::kStateRead));
+    CHECK(state(r, Owner::kStateWrite) > state(without, Owner::kStateWrite));
+    CHECK(state(r, Owner::kBufferWrite) == state(without, Owner::kBufferWrite));
+    CHECK(r.busy > without.busy);
+    check_sums(r);
+}
+
 TEST_CASE("the longest request may need a share of the cache that no request has") {
     SyntheticWorkload w = conversations(20);
     w.prompt.kind = LengthDistribution::Kind::kConstant;
