@@ -95,7 +95,7 @@ void write_steps(YAML::Emitter& out, const EngineSteps& steps) {
     if (!steps.unfused.empty()) {
         out << YAML::Key << "unfused" << YAML::Value << YAML::BeginMap;
         for (const auto& [model, fusions] : steps.unfused) {
-            const auto unfused = [&](std::size_t i) {
+            const auto unfused = [&fusions = fusions](std::size_t i) {
                 return std::ranges::find(fusions, static_cast<Fusion>(i)) != fusions.end();
             };
             write_words(out, model.c_str(), unfused, kFusionNames);
