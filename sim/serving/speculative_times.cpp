@@ -42,7 +42,7 @@ StepShape SpeculativeTimes::shape(std::int64_t rows, std::int64_t context, int d
         const auto n = static_cast<double>(rows);
         work.buffered_tokens = std::llround(n * cycle.mean_fill);
         work.flushes = std::llround(n * cycle.flushes);
-        work.flushed_tokens = std::llround(n * cycle.flushes * cycle.folded);
+        work.flushed_tokens = std::llround(static_cast<double>(work.flushes) * cycle.folded);
     }
     step.decode = {rows, rows * context, context};
     step.logit_rows = rows * tokens;

@@ -21,7 +21,8 @@ class SpeculativeTimes final : public StepTimes {
     SpeculativeTimes(Form verifies, RingRule ring, Acceptance acceptance, const StepPricer& pricer);
 
     Time step_time(std::int64_t rows, std::int64_t context, int drafts) const override;
-    // Records and flushes are those of a row's mean cycle, summed over the rows and rounded.
+    // Records and flushes are those of a row's mean cycle, summed over the rows and rounded; what is folded,
+    // those of whole flushes.
     StepShape shape(std::int64_t rows, std::int64_t context, int drafts) const;
 
   private:

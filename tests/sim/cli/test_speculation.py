@@ -38,6 +38,19 @@ class Speculation(CliTest):
         # States and windows of 61.41 MiB: five of them per request and one beside a ring of 5.68 MiB.
         self.assertAlmostEqual(fit["buffered"] / fit["stored"], 5 * 61.41 / (61.41 + 5.68), delta=0.05)
 
+    def test_policies_that_choose_the_number_of_drafts(self):
+        # One request at a time: the table's number for batch 1, of which rate 1 keeps all. Drafts that are never kept
+        # are not made, at batches of few rows too.
+        alone = ["--set", "workload={kind: closed, concurrency: 1, requests: 3, prompt_tokens: {constant: 100}, "
+                          "output_tokens: {constant: 401}}"]
+        for policy, words in (("{policy: table, table: [[1, 4], [8, 1]], acceptance: {rate: 1}}", alone),
+                              ("{policy: goodput, drafts: 4, acceptance: {rate: 1}}", alone)):
+            with self.subTest(policy=policy):
+                result = self.json("run", EXPERIMENT, "--set", f"speculation={policy}", *words)
+                self.assertAlmostEqual(result["acceptance_length"], 5.0, delta=0.05)
+        useless = ["--set", "speculation={policy: goodput, drafts: 4, acceptance: {rate: 0}}"]
+        self.assertEqual(self.json("run", EXPERIMENT, *useless, "--set", "workload.requests=200")["acceptance_length"], 1.0)
+
     def test_what_cannot_speculate_is_refused(self):
         self.refused("run", EXPERIMENT, *SPECULATION, "--set", "linear.form=auto", says=["linear.form", "auto"])
         self.refused("run", EXPERIMENT, *SPECULATION, "--set", "linear.flush=aligned",

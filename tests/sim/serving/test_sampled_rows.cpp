@@ -246,6 +246,19 @@ TEST_CASE("policies are told of a batch as it is after many steps") {
     }
 }
 
+TEST_CASE("policies are told of whole flushes: none folds no records") {
+    // A ring of 16, 0.8: a row flushes in every fifth step or so, which rounds to none of one and two rows.
+    LinearServing linear{.form = Form::kVerifyBuffered, .buffer_length = 16, .drafts = 3};
+    const SpeculativeTimes times(Form::kVerifyBuffered, RingRule(linear, DraftRecords::kWithin),
+                                 Acceptance({.rates = {0.8}}), kPricer);
+    for (std::int64_t rows = 1; rows <= 40; ++rows) {
+        const LinearWork told = times.shape(rows, 100, 3)[Form::kVerifyBuffered];
+        CHECK((told.flushes > 0) == (told.flushed_tokens > 0));
+        CHECK(told.flushed_tokens <= 16 * told.flushes);
+    }
+    CHECK(times.shape(1, 100, 3)[Form::kVerifyBuffered].flushes == 0);
+}
+
 TEST_CASE("what cannot speculate is refused") {
     SampledRowsParts parts = static_parts(Form::kDirect, 2, {0.5});
     CHECK_THROWS_WITH(make_sampled_rows(parts),
