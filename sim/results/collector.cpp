@@ -149,7 +149,12 @@ void Collector::gaps(Time gap, std::int64_t count, std::int64_t tokens) {
     deliveries_ += count;
     delivered_ += tokens;
     if (!warm_ || count == 0) return;
+    if (one_token_each_ && tokens > count) {
+        one_token_each_ = false;
+        token_gaps_ = gaps_;
+    }
     gaps_.add(gap.value(), count);
+    if (one_token_each_) return;
     const WideSum shared = tokens == count
                                ? WideSum{gap.value()}
                                : (static_cast<WideSum>(gap.value()) * count + tokens / 2) / tokens;
@@ -192,7 +197,7 @@ void Collector::count_requests(RunResult& result, const RunEnd& end) const {
 
 void Collector::sum_steps(RunResult& result, const RunEnd& end) const {
     result.itl_ms = gaps_.summary(kMsPerPs);
-    result.itl_token_ms = token_gaps_.summary(kMsPerPs);
+    result.itl_token_ms = one_token_each_ ? result.itl_ms : token_gaps_.summary(kMsPerPs);
     if (deliveries_ > 0)
         result.acceptance_length = static_cast<double>(delivered_) / static_cast<double>(deliveries_);
     result.generated_tokens = generated_tokens_;

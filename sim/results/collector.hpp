@@ -92,6 +92,7 @@ class Collector {
 
     std::int64_t deliveries_ = 0;
     std::int64_t delivered_ = 0;  // tokens in these
+    bool one_token_each_ = true;  // every delivery so far: then token_gaps_ would be the same as gaps_
     Histogram gaps_, token_gaps_;
 };
 

@@ -57,7 +57,7 @@ class Selection {
 };
 
 // Ranks of values >= 0 without ordering all of them: counts the values by exponent and the first 8 bits of
-// the mantissa, and selects within the buckets that hold a rank.
+// the mantissa, and selects within the buckets that hold a rank. `ranks` ascend.
 template <class T>
 class Ranks {
   public:
@@ -77,9 +77,11 @@ class Ranks {
         std::int64_t first_picked = 0;
     };
 
-    // Doubles above zero are in the order of their bits; rounding to one keeps the order of integers.
+    // Doubles above zero are in the order of their bits; rounding to one keeps the order of integers. All that
+    // is below kLeast shares a bucket, or a sample of zero would have one for every exponent above it.
+    static constexpr double kLeast = 1.0 / (1 << 30);
     static std::uint64_t bits(T value) {
-        return std::bit_cast<std::uint64_t>(static_cast<double>(value)) >> 44;
+        return std::bit_cast<std::uint64_t>(std::max(static_cast<double>(value), kLeast)) >> 44;
     }
     std::vector<T> pick(std::span<const T> values, T max, std::span<const std::int64_t> ranks) {
         std::vector<std::int64_t> counts(static_cast<std::size_t>(bits(max) - lowest_ + 1));
@@ -87,13 +89,14 @@ class Ranks {
         std::vector<bool> wanted(counts.size());
         std::int64_t before = 0;
         std::int64_t taken = 0;
+        auto rank = ranks.begin();
         for (std::size_t b = 0; b < counts.size(); ++b) {
             const std::int64_t end = before + counts[b];
-            const auto inside = [&](std::int64_t r) { return before <= r && r < end; };
-            if (std::ranges::any_of(ranks, inside)) {
+            if (rank != ranks.end() && *rank < end) {
                 wanted[b] = true;
                 picked_.push_back({before, taken});
                 taken += counts[b];
+                while (rank != ranks.end() && *rank < end) ++rank;
             }
             before = end;
         }
@@ -148,6 +151,7 @@ Summary summary_of(std::span<const T> values, double scale) {
             return 0.0;
         });
     }
+    std::ranges::sort(needed);
     Ranks<T> ranks(values, min, max, needed);
     const auto at = [&](std::int64_t rank) { return static_cast<double>(ranks.at(rank)) * scale; };
     s.p50 = percentile(s.count, kQuantiles[0], at);

@@ -138,6 +138,20 @@ TEST_CASE("gaps per delivery and per token") {
     CHECK_FALSE(Collector{}.take({}).acceptance_length);
 }
 
+TEST_CASE("gaps per token count the deliveries of one token before the first of several") {
+    Collector collector;
+    collector.gaps(ms(6), 3, 3);
+    collector.gaps(ms(10), 1, 5);
+    const RunResult r = collector.take({ms(100)});
+    CHECK(r.itl_ms.count == 4);
+    CHECK(*r.itl_ms.mean == Approx(7.0));
+    CHECK(r.itl_token_ms.count == 8);
+    CHECK(*r.itl_token_ms.mean == Approx(28.0 / 8.0));  // 6, 6, 6 and five times 2
+    Collector single;
+    single.gaps(ms(6), 3, 3);
+    CHECK(single.take({ms(100)}).itl_token_ms.count == 3);
+}
+
 TEST_CASE("steps add up") {
     Collector collector;
     StepShape shape;
