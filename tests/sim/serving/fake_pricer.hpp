@@ -57,6 +57,7 @@ class HashPricer final : public StepPricer {
         mix(shape.prefill.cached_tokens);
         mix(shape.prefill.query_key_pairs);
         mix(shape.logit_rows);
+        mix(shape.drafts);
         StepPrice price = price_of(Time(static_cast<std::int64_t>(1 + hash % 1000)));
         for (std::size_t i = 0; i < price.bytes.size(); ++i) {
             price.bytes[i] = Bytes(static_cast<std::int64_t>((hash >> (4 * i)) % 4096));

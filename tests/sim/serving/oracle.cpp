@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/base/random.hpp"
+#include "sim/policies/speculation.hpp"
 #include "sim/results/collector.hpp"
 
 namespace kvsim {
@@ -31,71 +33,141 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
     return (a + b - 1) / b;
 }
 
-class Oracle {
+// What a row does with its tokens and records, from the contract of the kernels alone.
+class Rows {
   public:
-    Oracle(const std::vector<Arrival>& arrivals, const ReplicaSpec& spec, int m, const StepPricer& pricer)
-        : arrivals_(arrivals), spec_(spec), m_(m), pricer_(pricer) {}
+    explicit Rows(const OracleSpec& spec)
+        : spec_(spec),
+          most_tokens_(1 + spec.speculation.most_drafts()),
+          buffered_(spec.linear.form == Form::kBuffered &&
+                    (spec.linear.buffer_length > 1 || most_tokens_ > 1)),
+          draws_(stream_seed(spec.seed, "acceptance")) {
+        if (most_tokens_ > 1) acceptance_.emplace(spec.speculation.acceptance);
+        // Records with which a row may come: the buffer's, if the ring has room for the tokens beside them.
+        most_records_ = std::max<std::int64_t>(spec.linear.buffer_length, most_tokens_);
+        const std::int64_t ring = std::max(most_records_, 2 * most_tokens_);
+        if (most_tokens_ > 1 && spec.draft_records == DraftRecords::kWithin)
+            most_records_ = std::min(most_records_, ring - most_tokens_);
+    }
 
-    RunResult run(std::optional<Time> horizon) {
-        for (;;) {
-            arrive_until(now_);
-            const StepShape shape = next_step();
-            if (shape.tokens() == 0) {
-                ratio_steps_ = 0;
-                if (next_ == arrivals_.size()) return result(now_);
-                if (horizon && arrivals_[next_].time > *horizon) return stopped(*horizon);
-                now_ = arrivals_[next_].time;
-                continue;
-            }
-            const StepPrice price = pricer_.price(shape);
-            if (horizon && now_ + price.time > *horizon) return stopped(*horizon);
-            now_ += price.time;
-            end_step(shape, price);
-        }
+    int drafts_for(std::int64_t rows) const {
+        int drafts = spec_.speculation.table.empty() ? spec_.speculation.most_drafts() : 0;
+        for (const auto& [batch, k] : spec_.speculation.table) drafts = batch <= rows ? k : drafts;
+        return drafts;
+    }
+    Form form(std::int64_t tokens) const {
+        if (tokens > 1) return buffered_ ? Form::kVerifyBuffered : Form::kVerifyStored;
+        return buffered_ ? Form::kBuffered : Form::kRecurrent;
+    }
+    bool flushes(const Request& r, std::int64_t tokens) const {
+        if (!buffered_) return false;
+        return tokens == 1 ? r.fill + 1 >= most_records_ : r.fill + tokens > most_records_;
+    }
+    std::int64_t folded(const Request& r, std::int64_t tokens) const {
+        return tokens == 1 ? r.fill + 1 : r.fill;
+    }
+    // Of the step's tokens, those that the request keeps.
+    std::int64_t yield(const Request& r, std::int64_t tokens) const {
+        if (tokens == 1) return 1;
+        const std::uint64_t stream = numbered_bits(draws_, r.id + 1);
+        const std::int32_t uniform =
+            Acceptance::uniform(numbered_bits(stream, static_cast<std::uint64_t>(r.context)));
+        const std::int64_t kept = acceptance_->draw(static_cast<int>(tokens) - 1, r.context, uniform);
+        return std::min(kept + 1, r.arrival.output_tokens - r.generated);
+    }
+    void advance(Request& r, std::int64_t tokens, std::int64_t kept) const {
+        const bool flushed = flushes(r, tokens);
+        if (buffered_) r.fill = (flushed ? 0 : r.fill) + (flushed && tokens == 1 ? 0 : kept);
+        r.context += kept;
     }
 
   private:
-    RunResult result(Time end) {
-        return collector_.take({end, static_cast<std::int64_t>(arrivals_.size()), 0, 0, 0});
-    }
-    RunResult stopped(Time horizon) {
-        arrive_until(horizon);
-        return result(horizon);
+    const OracleSpec& spec_;
+    std::int64_t most_tokens_;
+    bool buffered_;
+    std::uint64_t draws_;
+    std::optional<Acceptance> acceptance_;
+    std::int64_t most_records_ = 0;
+};
+
+class OracleReplica {
+  public:
+    OracleReplica(const OracleSpec& spec, Collector& collector)
+        : spec_(spec.replica), rows_(spec), collector_(collector), tokens_(1 + rows_.drafts_for(1)) {}
+
+    std::size_t in_system() const { return waiting_.size() + running_.size(); }
+
+    void arrive(std::size_t id, const Arrival& arrival) {
+        Request r;
+        r.id = id;
+        r.arrival = arrival;
+        r.declared = arrival.declared_tokens > 0 ? arrival.declared_tokens : arrival.output_tokens;
+        r.target = arrival.prompt_tokens;
+        waiting_.push_back(r);
     }
 
+    StepShape begin_step(Time now) {
+        now_ = now;
+        StepShape shape;
+        for (Request& r : running_) r.chunk = 0;
+        decodes_ = false;
+        if (spec_.scheduler.steps == StepRule::kMixed) {
+            const bool preempted = make_room();
+            add_decode(shape);
+            add_prefill(shape, !preempted);
+        } else {
+            add_prefill(shape, true);
+            if (shape.tokens() > 0) return shape;
+            make_room();
+            add_decode(shape);
+        }
+        if (shape.tokens() == 0) ratio_steps_ = 0;
+        return shape;
+    }
+
+    void end_step(Time now, const StepShape& shape, const StepPrice& price) {
+        now_ = now;
+        collector_.step(shape, price, static_cast<std::int64_t>(running_.size()), now_);
+        const Time flush = decodes_ ? price.flush_time : Time();
+        const std::int64_t rest = (price.time - flush).value();  // small here: the product fits
+        const Time lost(rest * shape.prefill.new_tokens / shape.tokens());
+        if (decodes_) ++ratio_steps_;
+        for (Request& r : running_) {
+            if (!r.decoding) continue;
+            r.interference += lost;
+            r.flush += flush;
+            if (!decodes_) continue;
+            const std::int64_t kept = rows_.yield(r, tokens_);
+            rows_.advance(r, tokens_, kept);
+            deliver(r, kept);
+        }
+        if (decodes_) tokens_ = 1 + shape.drafts;
+        for (Request& r : running_) {
+            if (r.chunk == 0) continue;
+            r.prefilled += r.chunk;
+            if (r.prefilled < r.target) continue;
+            if (r.generated > 0) r.preempted += now_ - r.out_since;
+            r.decoding = true;
+            r.context = r.target;
+            deliver(r, 1);
+        }
+        std::erase_if(running_, [](const Request& r) { return r.generated == r.arrival.output_tokens; });
+    }
+
+  private:
     std::int64_t pages(std::int64_t tokens) const { return ceil_div(tokens, spec_.pool.page_tokens); }
     std::int64_t units(std::int64_t page_count) const {
         return spec_.pool.units_per_request + page_count * spec_.pool.units_per_page;
     }
     bool declares() const { return spec_.scheduler.admission == AdmissionRule::kDeclared; }
 
-    void arrive_until(Time time) {
-        for (; next_ < arrivals_.size() && arrivals_[next_].time <= time; ++next_) {
-            Request r;
-            r.id = next_;
-            r.arrival = arrivals_[next_];
-            r.declared = r.arrival.declared_tokens > 0 ? r.arrival.declared_tokens : r.arrival.output_tokens;
-            r.target = r.arrival.prompt_tokens;
-            collector_.arrived(r.arrival.time, r.arrival.prompt_tokens, r.arrival.output_tokens);
-            if (spec_.pool.slots_per_request > spec_.pool.slots) {
-                collector_.rejected(Limit::kStateSlots);
-            } else if (units(pages(r.length())) > spec_.pool.units) {
-                collector_.rejected(spec_.pool.unit_limit);
-            } else if (spec_.max_running < 1) {
-                collector_.rejected(Limit::kMaxRunning);
-            } else {
-                waiting_.push_back(r);
-            }
-        }
-    }
-
-    // Units in use, by counting what every running request holds, the token of a step that is being formed
+    // Units in use, by counting what every running request holds, the tokens of a step that is being formed
     // included.
     std::int64_t units_used() const {
         std::int64_t used = 0;
         for (const Request& r : running_)
-            used += units(pages(declares()   ? r.length()
-                                : r.decoding ? r.context + (decodes_ ? 1 : 0)
+            used += units(pages(declares()   ? r.length() + spec_.drafts
+                                : r.decoding ? r.context + (decodes_ ? tokens_ : 0)
                                              : r.target));
         return used;
     }
@@ -111,7 +183,7 @@ class Oracle {
         const auto count = static_cast<std::int64_t>(running_.size());
         if (count >= spec_.max_running) return false;
         if ((count + 1) * spec_.pool.slots_per_request > spec_.pool.slots) return false;
-        const std::int64_t held = units(pages(declares() ? r.length() : r.target));
+        const std::int64_t held = units(pages(declares() ? r.length() + spec_.drafts : r.target));
         if (count == 0) return held <= spec_.pool.units;
         auto spare = static_cast<std::int64_t>(
             std::floor(spec_.scheduler.watermark * static_cast<double>(spec_.pool.units)));
@@ -133,23 +205,6 @@ class Oracle {
             }
         }
         return head;
-    }
-
-    StepShape next_step() {
-        StepShape shape;
-        for (Request& r : running_) r.chunk = 0;
-        decodes_ = false;
-        if (spec_.scheduler.steps == StepRule::kMixed) {
-            const bool preempted = make_room();
-            add_decode(shape);
-            add_prefill(shape, !preempted);
-        } else {
-            add_prefill(shape, true);
-            if (shape.tokens() > 0) return shape;
-            make_room();
-            add_decode(shape);
-        }
-        return shape;
     }
 
     void add_prefill(StepShape& shape, bool admitting) {
@@ -180,22 +235,23 @@ class Oracle {
     }
 
     void add_decode(StepShape& shape) {
-        LinearWork& work = shape[m_ == 1 ? Form::kRecurrent : Form::kBuffered];
+        LinearWork& work = shape[rows_.form(tokens_)];
         for (const Request& r : running_) {
             if (!r.decoding) continue;
             decodes_ = true;
             ++work.sequences;
-            ++work.new_tokens;
+            work.new_tokens += tokens_;
             work.buffered_tokens += r.fill;
-            if (m_ > 1 && r.fill + 1 == m_) {
+            if (rows_.flushes(r, tokens_)) {
                 ++work.flushes;
-                work.flushed_tokens += r.fill + 1;
+                work.flushed_tokens += rows_.folded(r, tokens_);
             }
             ++shape.decode.sequences;
             shape.decode.context_sum += r.context;
             shape.decode.context_max = std::max(shape.decode.context_max, r.context);
-            ++shape.logit_rows;
+            shape.logit_rows += tokens_;
         }
+        if (decodes_) shape.drafts = rows_.drafts_for(work.sequences);
     }
 
     bool make_room() {
@@ -204,7 +260,7 @@ class Oracle {
         for (;;) {
             std::int64_t needed = 0;
             for (const Request& r : running_)
-                needed += r.decoding ? pages(r.context + 1) - pages(r.context) : 0;
+                needed += r.decoding ? pages(r.context + tokens_) - pages(r.context) : 0;
             if (units_used() + needed * spec_.pool.units_per_page <= spec_.pool.units) return preempted;
             preempt();
             preempted = true;
@@ -234,40 +290,14 @@ class Oracle {
         collector_.preempted();
     }
 
-    void end_step(const StepShape& shape, const StepPrice& price) {
-        collector_.step(shape, price, static_cast<std::int64_t>(running_.size()), now_);
-        const Time flush = decodes_ ? price.flush_time : Time();
-        const std::int64_t rest = (price.time - flush).value();  // small here: the product fits
-        const Time lost(rest * shape.prefill.new_tokens / shape.tokens());
-        if (decodes_) ++ratio_steps_;
-        for (Request& r : running_) {
-            if (!r.decoding) continue;
-            r.interference += lost;
-            r.flush += flush;
-            if (!decodes_) continue;
-            ++r.context;
-            r.fill = r.fill + 1 == m_ ? 0 : r.fill + 1;
-            token(r);
-        }
-        for (Request& r : running_) {
-            if (r.chunk == 0) continue;
-            r.prefilled += r.chunk;
-            if (r.prefilled < r.target) continue;
-            if (r.generated > 0) r.preempted += now_ - r.out_since;
-            r.decoding = true;
-            r.context = r.target;
-            token(r);
-        }
-        std::erase_if(running_, [](const Request& r) { return r.generated == r.arrival.output_tokens; });
-    }
-
-    void token(Request& r) {
-        collector_.tokens(1);
-        if (++r.generated == 1) {
+    void deliver(Request& r, std::int64_t tokens) {
+        collector_.tokens(tokens);
+        if (r.generated == 0) {
             r.first_token = now_;
         } else {
-            collector_.gaps(now_ - r.last_token, 1, 1);
+            collector_.gaps(now_ - r.last_token, 1, tokens);
         }
+        r.generated += tokens;
         r.last_token = now_;
         if (r.generated < r.arrival.output_tokens) return;
         FinishedRequest done;
@@ -283,13 +313,11 @@ class Oracle {
         collector_.finished(done);
     }
 
-    const std::vector<Arrival>& arrivals_;
     ReplicaSpec spec_;
-    int m_;
-    const StepPricer& pricer_;
-    Collector collector_;
+    Rows rows_;
+    Collector& collector_;
+    std::int64_t tokens_;  // of every row in the next step
     Time now_;
-    std::size_t next_ = 0;
     std::vector<Request> waiting_;
     std::vector<Request> running_;  // in the order of their latest admission
     std::uint64_t admissions_ = 0;
@@ -297,11 +325,99 @@ class Oracle {
     bool decodes_ = false;
 };
 
+// Replicas, what goes to which, and the clock.
+class Oracle {
+  public:
+    Oracle(const std::vector<Arrival>& arrivals, const OracleSpec& spec, const StepPricer& pricer)
+        : arrivals_(arrivals), spec_(spec), pricer_(pricer) {
+        for (int i = 0; i < spec.replicas; ++i)
+            lanes_.push_back({OracleReplica(spec, collector_), {}, {}, {}});
+    }
+
+    RunResult run(std::optional<Time> horizon) {
+        Time now;
+        for (;;) {
+            std::optional<Time> next;
+            const auto consider = [&](Time time) { next = next ? std::min(*next, time) : time; };
+            if (next_ < arrivals_.size()) consider(arrivals_[next_].time);
+            for (const Lane& lane : lanes_) {
+                if (lane.end) consider(*lane.end);
+            }
+            if (!next) return result(now);
+            if (horizon && *next > *horizon) return result(*horizon);
+            now = *next;
+            for (Lane& lane : lanes_) {
+                if (lane.end != now) continue;
+                lane.end.reset();
+                lane.replica.end_step(now, lane.shape, lane.price);
+            }
+            while (next_ < arrivals_.size() && arrivals_[next_].time == now) arrive();
+            for (Lane& lane : lanes_) {
+                if (!lane.end) start_step(lane, now);
+            }
+        }
+    }
+
+  private:
+    struct Lane {
+        OracleReplica replica;
+        StepShape shape;
+        StepPrice price;
+        std::optional<Time> end;
+    };
+
+    std::optional<Limit> refuses(const Arrival& a) const {
+        const PoolSize& pool = spec_.replica.pool;
+        const std::int64_t declared = a.declared_tokens > 0 ? a.declared_tokens : a.output_tokens;
+        const std::int64_t pages =
+            ceil_div(a.prompt_tokens + declared + spec_.replica.drafts, pool.page_tokens);
+        if (pool.slots_per_request > pool.slots) return Limit::kStateSlots;
+        if (pool.units_per_request + pages * pool.units_per_page > pool.units) return pool.unit_limit;
+        if (spec_.replica.max_running < 1) return Limit::kMaxRunning;
+        return std::nullopt;
+    }
+
+    void arrive() {
+        const std::size_t id = next_++;
+        const Arrival& a = arrivals_[id];
+        collector_.arrived(a.time, a.prompt_tokens, a.output_tokens);
+        if (const std::optional<Limit> limit = refuses(a)) return collector_.rejected(*limit);
+        std::size_t to = 0;
+        if (spec_.router == RouterRule::kRoundRobin) {
+            to = routed_++ % lanes_.size();
+        } else {
+            for (std::size_t i = 1; i < lanes_.size(); ++i) {
+                if (lanes_[i].replica.in_system() < lanes_[to].replica.in_system()) to = i;
+            }
+        }
+        lanes_[to].replica.arrive(id, a);
+    }
+
+    void start_step(Lane& lane, Time now) {
+        lane.shape = lane.replica.begin_step(now);
+        if (lane.shape.tokens() == 0) return;
+        lane.price = pricer_.price(lane.shape);
+        lane.end = now + lane.price.time;
+    }
+
+    RunResult result(Time end) {
+        return collector_.take({end, static_cast<std::int64_t>(arrivals_.size()), 0, 0, 0}, spec_.replicas);
+    }
+
+    const std::vector<Arrival>& arrivals_;
+    const OracleSpec& spec_;
+    const StepPricer& pricer_;
+    Collector collector_;
+    std::vector<Lane> lanes_;
+    std::size_t next_ = 0;
+    std::size_t routed_ = 0;
+};
+
 }  // namespace
 
-RunResult run_oracle(const std::vector<Arrival>& arrivals, const ReplicaSpec& spec, int buffer_length,
-                     const StepPricer& pricer, std::optional<Time> horizon) {
-    return Oracle(arrivals, spec, buffer_length, pricer).run(horizon);
+RunResult run_oracle(const std::vector<Arrival>& arrivals, const OracleSpec& spec, const StepPricer& pricer,
+                     std::optional<Time> horizon) {
+    return Oracle(arrivals, spec, pricer).run(horizon);
 }
 
 }  // namespace kvsim

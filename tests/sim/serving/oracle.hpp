@@ -12,9 +12,17 @@
 
 namespace kvsim {
 
-// One replica; buffer_length 1 is the recurrent form, otherwise the buffered one that flushes every
-// buffer_length tokens of a request. No drafts.
-RunResult run_oracle(const std::vector<Arrival>& arrivals, const ReplicaSpec& spec, int buffer_length,
-                     const StepPricer& pricer, std::optional<Time> horizon);
+struct OracleSpec {
+    ReplicaSpec replica;
+    int replicas = 1;
+    RouterRule router = RouterRule::kRoundRobin;
+    LinearServing linear;         // recurrent, or buffered with flushes of fixed_length
+    SpeculationSpec speculation;  // none, static or table; linear.drafts and replica.drafts are its most
+    DraftRecords draft_records = DraftRecords::kWithin;
+    std::uint64_t seed = 1;
+};
+
+RunResult run_oracle(const std::vector<Arrival>& arrivals, const OracleSpec& spec, const StepPricer& pricer,
+                     std::optional<Time> horizon);
 
 }  // namespace kvsim

@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "sim/base/random.hpp"
+#include "sim/serving/sampled_rows.hpp"
 #include "tests/sim/serving/fake_pricer.hpp"
 #include "tests/sim/serving/list_source.hpp"
 #include "tests/sim/serving/oracle.hpp"
@@ -13,8 +14,7 @@ namespace {
 
 struct Scenario {
     std::vector<Arrival> arrivals;
-    ReplicaSpec replica;
-    int buffer_length = 1;
+    OracleSpec spec;
     std::optional<Time> horizon;
 };
 
@@ -57,13 +57,42 @@ SchedulerSpec random_scheduler(Picker& pick) {
     return s;
 }
 
-Scenario random_scenario(Picker& pick) {
-    Scenario s;
+SpeculationSpec random_speculation(Picker& pick) {
+    SpeculationSpec s;
+    const auto drafts = [&](int low) { return static_cast<int>(pick(low, 4)); };
+    s.policy = pick(0, 1) == 0 ? "static" : "table";
+    if (s.policy == "static") {
+        s.drafts = drafts(1);
+    } else {
+        s.table = {{1, drafts(0)}, {2, drafts(0)}, {4, drafts(0)}};
+    }
+    for (std::int64_t i = pick(1, 3); i > 0; --i)
+        s.acceptance.rates.push_back(static_cast<double>(pick(0, 4)) / 4.0);
+    if (pick(0, 3) == 0) s.acceptance.half_context = static_cast<double>(pick(5, 100));
+    return s;
+}
+
+OracleSpec random_spec(Picker& pick) {
+    OracleSpec s;
     s.replica.max_running = pick(1, 6);
     s.replica.step_tokens = pick(1, 12);
     s.replica.pool = random_pool(pick);
     s.replica.scheduler = random_scheduler(pick);
-    s.buffer_length = static_cast<int>(pick(1, 8));
+    s.linear.form = pick(0, 3) == 0 ? Form::kRecurrent : Form::kBuffered;
+    if (s.linear.form == Form::kBuffered) s.linear.buffer_length = static_cast<int>(pick(1, 8));
+    if (pick(0, 1) == 0) s.speculation = random_speculation(pick);
+    s.linear.drafts = s.speculation.most_drafts();
+    s.replica.drafts = s.linear.drafts;
+    s.draft_records = pick(0, 1) == 0 ? DraftRecords::kWithin : DraftRecords::kBeside;
+    s.replicas = pick(0, 2) == 0 ? static_cast<int>(pick(2, 3)) : 1;
+    s.router = pick(0, 1) == 0 ? RouterRule::kRoundRobin : RouterRule::kLeastLoaded;
+    s.seed = static_cast<std::uint64_t>(pick(0, 1'000));
+    return s;
+}
+
+Scenario random_scenario(Picker& pick) {
+    Scenario s;
+    s.spec = random_spec(pick);
     const std::int64_t requests = pick(1, 30);
     const std::int64_t spread = pick(0, 3000);  // steps take 1 to 1000 ps: from bursts to idle spells
     const std::int64_t longest = pick(1, 30);
@@ -79,9 +108,18 @@ Scenario random_scenario(Picker& pick) {
 }
 
 RunResult run_engine(const Scenario& s) {
-    const ServeSpec spec =
-        serve_spec(s.replica, {Form::kBuffered, s.buffer_length, StateFormat::kFp32}, s.horizon);
-    return serve_list(s.arrivals, spec, HashPricer());
+    const HashPricer pricer;
+    ServeSpec spec = serve_spec(s.spec.replica, s.spec.linear, s.horizon);
+    spec.replicas = s.spec.replicas;
+    spec.router = s.spec.router;
+    if (s.spec.linear.drafts > 0) {
+        spec.make_rows = [&] {
+            return make_sampled_rows({s.spec.speculation, s.spec.linear, s.spec.draft_records,
+                                      static_cast<int>(s.spec.replica.pool.page_tokens), s.spec.seed,
+                                      &pricer});
+        };
+    }
+    return serve_list(s.arrivals, spec, pricer);
 }
 
 auto key(const FinishedRequest& r) {
@@ -118,6 +156,7 @@ void compare(const RunResult& actual, const RunResult& expected) {
     CHECK(actual.flushes == expected.flushes);
     CHECK(actual.generated_tokens == expected.generated_tokens);
     CHECK(actual.mean_batch == expected.mean_batch);
+    CHECK(actual.acceptance_length == expected.acceptance_length);
     CHECK(actual.itl_ms.count == expected.itl_ms.count);
     CHECK(actual.itl_ms.p50 == expected.itl_ms.p50);
     CHECK(actual.itl_ms.p99 == expected.itl_ms.p99);
@@ -130,25 +169,29 @@ TEST_CASE("the engine equals the oracle to the picosecond and byte on 10,000 ran
     std::int64_t unfinished = 0;
     std::int64_t flushes = 0;
     std::int64_t preemptions = 0;
+    std::int64_t drafts_kept = 0;  // runs
     for (int i = 0; i < 10'000; ++i) {
         const Scenario s = random_scenario(pick);
-        const SchedulerSpec& scheduler = s.replica.scheduler;
-        INFO("scenario " << i << ", m " << s.buffer_length << ", step " << s.replica.step_tokens << ", "
-                         << kStepRuleNames[static_cast<std::size_t>(scheduler.steps)] << ", "
+        const SchedulerSpec& scheduler = s.spec.replica.scheduler;
+        INFO("scenario " << i << ", m " << s.spec.linear.buffer_length << ", " << s.spec.linear.drafts
+                         << " drafts, " << s.spec.replicas << " replicas, step " << s.spec.replica.step_tokens
+                         << ", " << kStepRuleNames[static_cast<std::size_t>(scheduler.steps)] << ", "
                          << kAdmissionRuleNames[static_cast<std::size_t>(scheduler.admission)] << ", "
                          << kVictimRuleNames[static_cast<std::size_t>(scheduler.victim)]);
         const RunResult actual = run_engine(s);
-        compare(actual, run_oracle(s.arrivals, s.replica, s.buffer_length, HashPricer(), s.horizon));
+        compare(actual, run_oracle(s.arrivals, s.spec, HashPricer(), s.horizon));
         rejected += actual.requests.rejected;
         unfinished += actual.requests.unfinished;
         flushes += actual.flushes;
         preemptions += actual.preemptions;
+        drafts_kept += actual.acceptance_length.value_or(1.0) > 1.0 ? 1 : 0;
     }
     // The scenarios reach what they are for.
     CHECK(rejected > 1000);
     CHECK(unfinished > 1000);
     CHECK(flushes > 1000);
     CHECK(preemptions > 1000);
+    CHECK(drafts_kept > 1000);
 }
 
 TEST_CASE("the same run repeats exactly") {
