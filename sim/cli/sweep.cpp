@@ -10,10 +10,13 @@
 #include <thread>
 
 #include "sim/base/error.hpp"
+#include "sim/base/text.hpp"
 #include "sim/base/thread_pool.hpp"
 #include "sim/cli/command.hpp"
 #include "sim/cli/options.hpp"
 #include "sim/cli/result_files.hpp"
+#include "sim/cli/table.hpp"
+#include "sim/results/fields.hpp"
 
 namespace kvsim {
 namespace {
@@ -21,6 +24,7 @@ namespace {
 struct SweepOptions {
     FileOptions input;
     std::string out;
+    std::vector<std::string> show;  // fields
     int jobs = 0;
 };
 
@@ -103,10 +107,62 @@ bool report_misses(const Sweep& sweep, const std::vector<RunOutcome>& outcomes) 
     return failed;
 }
 
+std::vector<const ResultField*> find_fields(const std::vector<std::string>& names) {
+    std::vector<std::string_view> known;
+    for (const ResultField& field : result_fields()) known.push_back(field.name);
+    std::vector<const ResultField*> fields;
+    for (const std::string& name : names) {
+        const auto place = std::ranges::find(known, name);
+        if (place == known.end()) {
+            throw_mistake({"--show"}, "",
+                          fmt::format("unknown field `{}`{}; `kvsim list fields` has all", name,
+                                      suggestion(name, known)));
+        }
+        fields.push_back(&result_fields()[static_cast<std::size_t>(place - known.begin())]);
+    }
+    return fields;
+}
+
+std::string cell(const FieldValue& value) {
+    if (const auto* number = std::get_if<double>(&value))
+        return *number < 1e5 ? fmt::format("{:.5g}", *number) : fmt::format("{:.0f}", *number);
+    if (const auto* whole = std::get_if<std::int64_t>(&value)) return fmt::format("{}", *whole);
+    if (const auto* text = std::get_if<std::string_view>(&value)) return std::string(*text);
+    return "-";
+}
+
+// A row per point: the axes that have more than one value, then the fields; of a point that did not run, its
+// status.
+std::string fields_table(const Sweep& sweep, const std::vector<RunOutcome>& outcomes,
+                         const std::vector<const ResultField*>& fields) {
+    std::vector<std::size_t> axes;
+    std::vector<TextTable::Column> columns;
+    for (std::size_t a = 0; a < sweep.axes.size(); ++a) {
+        const auto same = [&](const SweepPoint& point) {
+            return point.assignments[a].second == sweep.points.front().assignments[a].second;
+        };
+        if (std::ranges::all_of(sweep.points, same)) continue;
+        axes.push_back(a);
+        columns.push_back({sweep.axes[a]});
+    }
+    for (const ResultField* field : fields) columns.push_back({field->name});
+    TextTable table(std::move(columns));
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+        std::vector<std::string> row;
+        for (const std::size_t a : axes) row.push_back(sweep.points[i].assignments[a].second);
+        const std::string status(kRunStatusNames[static_cast<std::size_t>(outcomes[i].status)]);
+        for (const ResultField* field : fields)
+            row.push_back(outcomes[i].result ? cell(field->get(*outcomes[i].result)) : status);
+        table.add_row(std::move(row));
+    }
+    return table.str();
+}
+
 ExitCode sweep(const SweepOptions& options, std::span<const std::string> command_line) {
     const Sweep plan = load_sweep(options.input.file);
     const std::vector<Override> overrides = parse_assignments(options.input.assignments);
     require_not_swept(overrides, plan);
+    const std::vector<const ResultField*> fields = find_fields(options.show);
     const Experiment base = load_experiment(plan.experiment_file, overrides);
     const std::vector<Experiment> experiments = load_points(plan, overrides);
     const std::filesystem::path out = options.out.empty() ? std::filesystem::path("results") / plan.name
@@ -129,6 +185,7 @@ ExitCode sweep(const SweepOptions& options, std::span<const std::string> command
     write_results(out, {runs_csv(plan, outcomes),
                         manifest_json(command_line, base, {options.input.file, plan.experiment_file}),
                         resolved_yaml(plan, base)});
+    if (!fields.empty()) fmt::print("{}\n", fields_table(plan, outcomes, fields));
     fmt::print("{}\n", (out / "runs.csv").string());
     return failed ? ExitCode::kRunFailed : ExitCode::kGood;
 }
@@ -146,6 +203,9 @@ Action declare_sweep(CLI::App& app) {
         ->type_name("DIR")
         ->check(
             [](const std::string& folder) { return folder.empty() ? "expected a folder, got nothing" : ""; });
+    app.add_option("--show", options->show, "Print a table of these fields: ttft_ms.p99,tpot_ms.p99")
+        ->type_name("FIELD,...")
+        ->delimiter(',');
     return [options](std::span<const std::string> command_line) { return sweep(*options, command_line); };
 }
 

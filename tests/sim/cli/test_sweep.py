@@ -45,6 +45,17 @@ class Sweep(CliTest):
         for key, value in self.rows("run")[0].items():
             self.assertEqual(point[key], value, key)
 
+    def test_shown_fields_are_those_of_the_rows(self):
+        self.refused("sweep", "sweep.yaml", "--out", "out", "--show", "ttft_ms.p98",
+                     says=["--show: unknown field `ttft_ms.p98` (did you mean `ttft_ms.p9"])
+        self.write("sweep.yaml", SWEEP.replace("[1, 32]", "[1, 1000000]").replace("[1, 4, 16]", "[16]"))
+        lines = self.kvsim("sweep", "sweep.yaml", "--out", "out", "--show", "steps,itl_ms.p99,stability").stdout.splitlines()
+        self.assertEqual(lines[0].split(), ["workload.batch", "steps", "itl_ms.p99", "stability"])  # a length for all
+        row = self.rows("out")[0]
+        self.assertEqual(lines[2].split(), ["1", row["steps"], f"{float(row['itl_ms_p99']):.5g}", row["stability"] or "-"])
+        self.assertEqual(lines[3].split(), ["1000000"] + ["infeasible"] * 3)
+        self.assertEqual(lines[4:], ["", "out/runs.csv"])
+
     def test_set_changes_every_point(self):
         self.kvsim("sweep", "sweep.yaml", "--set", "workload.steps=3", "--out", "out")
         self.assertEqual({row["steps"] for row in self.rows("out")}, {"3"})
