@@ -7,6 +7,25 @@
 namespace kvsim {
 namespace {
 
+TEST_CASE("what a snapshot of a state takes of each kind of pool") {
+    // One slot; a block in each of 3 state groups; state and window, without the ring, which is empty.
+    Capacity c;
+    c.paged.state_groups = 3;
+    c.paged.states_per_request = 2;
+    c.state_per_request = Bytes(1000);
+    c.conv_per_request = Bytes(20);
+    c.buffer_per_request = Bytes(300);
+    const PoolSize split = pool_size(c, SplitPools{});
+    CHECK(split.slots_per_snapshot == 1);
+    CHECK(split.units_per_snapshot == 0);
+    const PoolSize paged = pool_size(c, PagedPool{});
+    CHECK(paged.slots_per_snapshot == 0);
+    CHECK(paged.units_per_snapshot == 3);
+    const PoolSize bytes = pool_size(c, BytePool{});
+    CHECK(bytes.slots_per_snapshot == 0);
+    CHECK(bytes.units_per_snapshot == 1020);
+}
+
 TEST_CASE("slots and pages of split pools") {
     Capacity c;
     c.state_slots = 7;
