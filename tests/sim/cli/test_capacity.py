@@ -132,7 +132,7 @@ class Capacity(CliTest):
                 run = self.json("run", "experiment.yaml", "--set", f"engine={engine}", "--set",
                                 "workload={kind: poisson, requests: 3, rate: 1 /s, prompt_tokens: {constant: 10000000}, "
                                 "output_tokens: {constant: 1}}")
-                self.assertEqual((run["requests"]["rejected"], run["rejected_by"]["kv_tokens"], run["steps"]), (3, 3, 0))
+                self.assertEqual((run["requests"]["rejected"], run["rejected_by"][limit], run["steps"]), (3, 3, 0))
 
     def test_refusals(self):
         self.refused("capacity", "experiment.yaml", "--set", "model=none", says=["model", "none"])
