@@ -1,6 +1,7 @@
-"""Instructions per sequence-step of rows that speculate, counted by callgrind, against bounds.
+"""Instructions per step, counted by callgrind, against bounds.
 
-count_instructions.py DRIVER VALGRIND. The difference of two runs leaves out what a process costs to start.
+count_instructions.py ROWS_DRIVER SERVE_DRIVER VALGRIND. The difference of two runs leaves out what a process
+costs to start.
 """
 
 import re
@@ -8,30 +9,50 @@ import subprocess
 import sys
 
 ROWS = 512
-SHORT, LONG = 50, 150  # steps
-# form, drafts, half context of the acceptance (0: does not decay), bound
-CASES = [("buffered", 0, 0, 30), ("buffered", 3, 0, 60), ("recurrent", 3, 0, 60), ("buffered", 5, 0, 60),
-         ("recurrent", 7, 0, 60), ("buffered", 3, 8192, 70)]
+STEPS = (50, 150)
+# form, drafts, half context of the acceptance (0: does not decay), bound per sequence-step
+SPECULATION = [("buffered", 0, 0, 30), ("buffered", 3, 0, 60), ("recurrent", 3, 0, 60),
+               ("buffered", 5, 0, 60), ("recurrent", 7, 0, 60), ("buffered", 3, 8192, 70)]
+REQUESTS = (300, 900)
+# price of a step, bound per step; arrivals and everything else of the requests included
+SERVING = [("constant", 1500), ("priced", 3700)]
 
 
-def instructions(driver: str, valgrind: str, case: list, steps: int) -> int:
-    words = [str(word) for word in (*case, ROWS, steps)]
-    command = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", driver, *words]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    return int(re.search(r"Collected : (\d+)", run.stderr).group(1))
+def run(valgrind: str, words: list) -> tuple[int, str]:
+    """Instructions of a run, and what it printed."""
+    command = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return int(re.search(r"Collected : (\d+)", done.stderr).group(1)), done.stdout
+
+
+def check(what: str, count: float, bound: int) -> bool:
+    print(f"{what}: {count:.1f} instructions, at most {bound}")
+    return count <= bound
+
+
+def speculation(valgrind: str, driver: str) -> bool:
+    good = True
+    for form, drafts, half, bound in SPECULATION:
+        short, long = (run(valgrind, [driver, form, drafts, half, ROWS, steps])[0] for steps in STEPS)
+        decay = f", acceptance halved per {half} tokens" if half else ""
+        per_row = (long - short) / (ROWS * (STEPS[1] - STEPS[0]))
+        good &= check(f"a sequence-step, {form}, {drafts} drafts{decay}", per_row, bound)
+    return good
+
+
+def serving(valgrind: str, driver: str) -> bool:
+    good = True
+    for price, bound in SERVING:
+        short, long = (run(valgrind, [driver, price, requests]) for requests in REQUESTS)
+        steps = int(long[1].split()[0]) - int(short[1].split()[0])
+        good &= check(f"a step of the serving loop, {price} price", (long[0] - short[0]) / steps, bound)
+    return good
 
 
 def main() -> int:
-    driver, valgrind = sys.argv[1:3]
-    beyond = 0
-    for *case, bound in CASES:
-        short, long = (instructions(driver, valgrind, case, steps) for steps in (SHORT, LONG))
-        per_row = (long - short) / (ROWS * (LONG - SHORT))
-        form, drafts, half = case
-        decay = f", acceptance halved per {half} tokens" if half else ""
-        print(f"{form}, {drafts} drafts{decay}: {per_row:.1f} instructions per sequence-step, at most {bound}")
-        beyond += per_row > bound
-    return 1 if beyond else 0
+    rows, serve, valgrind = sys.argv[1:4]
+    good = [speculation(valgrind, rows), serving(valgrind, serve)]
+    return 0 if all(good) else 1
 
 
 if __name__ == "__main__":
