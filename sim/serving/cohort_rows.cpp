@@ -19,7 +19,7 @@ std::size_t remainder(std::int64_t value, std::size_t of) {
 }  // namespace
 
 CohortRows::CohortRows(DecodeForm form, std::int64_t page_tokens, std::int64_t snapshot_interval)
-    : form_(std::move(form)), page_tokens_(page_tokens) {
+    : form_(std::move(form)) {
     KVSIM_CHECK(page_tokens >= 1 && snapshot_interval >= 0, "pages of {} tokens, snapshots every {}",
                 page_tokens, snapshot_interval);
     snapshots_.resize(static_cast<std::size_t>(snapshot_interval));

@@ -70,7 +70,6 @@ class CohortRows final : public DecodeRows {
     void add_gaps(Time now, std::vector<TokenGap>& gaps);
 
     DecodeForm form_;
-    std::int64_t page_tokens_;
     std::vector<Row> rows_;  // by slot
     std::int64_t count_ = 0;
     std::int64_t context_sum_ = 0;
