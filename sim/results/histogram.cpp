@@ -25,11 +25,14 @@ void Histogram::add(std::int64_t value, std::int64_t count) {
     const auto width = static_cast<std::size_t>(std::bit_width(bits));
     const std::size_t power = width > kBits ? width - kBits : 0;
     const std::uint64_t lower = power == 0 ? bits : bits - (std::uint64_t{1} << (width - 1));
-    std::vector<Bucket>& buckets = buckets_[power];
-    if (buckets.empty()) buckets.resize(std::size_t{1} << kBits);
-    Bucket& bucket = buckets[power == 0 ? lower : lower >> (power - 1)];
-    if (bucket.count == 0) bucket.first = value;
-    bucket.count += count;
+    Power& buckets = powers_[power];
+    if (buckets.counts.empty()) {
+        buckets.counts.resize(std::size_t{1} << kBits);
+        buckets.firsts.resize(std::size_t{1} << kBits);
+    }
+    const std::uint64_t bucket = power == 0 ? lower : lower >> (power - 1);
+    if (buckets.counts[bucket] == 0) buckets.firsts[bucket] = value;
+    buckets.counts[bucket] += count;
 }
 
 Summary Histogram::summary(double scale) const {
@@ -42,11 +45,15 @@ Summary Histogram::summary(double scale) const {
     s.std = min_ == max_ ? 0.0 : std::sqrt(std::max(0.0, squares_ / count - mean * mean)) * scale;
     s.max = static_cast<double>(max_) * scale;
 
-    std::vector<Bucket> used;  // ascending; count: samples up to and with this bucket
+    struct Used {
+        std::int64_t first = 0;
+        std::int64_t up_to = 0;  // samples up to and with this bucket
+    };
+    std::vector<Used> used;  // ascending
     std::int64_t up_to = 0;
-    for (const std::vector<Bucket>& power : buckets_) {
-        for (const Bucket& bucket : power) {
-            if (bucket.count > 0) used.push_back({bucket.first, up_to += bucket.count});
+    for (const Power& power : powers_) {
+        for (std::size_t b = 0; b < power.counts.size(); ++b) {
+            if (power.counts[b] > 0) used.push_back({power.firsts[b], up_to += power.counts[b]});
         }
     }
     KVSIM_CHECK(up_to == count_, "{} samples in buckets, {} in all", up_to, count_);
@@ -54,7 +61,7 @@ Summary Histogram::summary(double scale) const {
         if (rank == 0) return static_cast<double>(min_) * scale;
         if (rank == count_ - 1) return static_cast<double>(max_) * scale;
         const auto found = std::upper_bound(used.begin(), used.end(), rank,
-                                            [](std::int64_t r, const Bucket& b) { return r < b.count; });
+                                            [](std::int64_t r, const Used& u) { return r < u.up_to; });
         return static_cast<double>(found->first) * scale;
     };
     s.p50 = percentile(count_, 0.50, at);

@@ -27,14 +27,15 @@ class Histogram {
     Summary summary(double scale) const;
 
   private:
-    struct Bucket {
-        std::int64_t first = 0;
-        std::int64_t count = 0;
+    // Apart, because a value that comes again, as nearly all do, touches its count alone.
+    struct Power {
+        std::vector<std::int64_t> counts;
+        std::vector<std::int64_t> firsts;  // of buckets with a count
     };
     static constexpr int kBits = 14;
     static constexpr std::size_t kPowers = 64 - kBits;  // 0: values below 2^14; p: those of 2^(13 + p)
 
-    std::array<std::vector<Bucket>, kPowers> buckets_;  // empty until one of its values occurs
+    std::array<Power, kPowers> powers_;  // empty until one of its values occurs
     std::int64_t count_ = 0;
     std::int64_t min_ = 0;
     std::int64_t max_ = 0;
