@@ -118,6 +118,7 @@ std::string to_table(const Experiment& experiment, const RunResult& r) {
 ExitCode run(const RunOptions& options, std::span<const std::string> command_line) {
     const Experiment experiment = load_experiment(options.input);
     if (!options.out.empty()) require_replaceable(options.out);
+    if (!options.requests.empty()) require_writable(options.requests, "--requests");
     const RunOutcome outcome = run_experiment(experiment);
     if (outcome.status == RunStatus::kInfeasible)
         throw_mistake({options.input.file}, outcome.key, outcome.reason);

@@ -25,6 +25,14 @@ std::optional<RunOutcome> misfit(const Experiment& e) {
     const Capacity capacity = solve_capacity(e, tokens);
     if (capacity.requests >= batch) return std::nullopt;
     const std::string_view limit = kLimitNames[static_cast<std::size_t>(capacity.limit)];
+    if (capacity.limit == Limit::kWeights && e.engine.memory.pool) {
+        return RunOutcome{
+            RunStatus::kInfeasible,
+            fmt::format("a pool of {:.1f} GiB beside {:.1f} GiB of weights does not fit {} with {:.1f}",
+                        gib(*e.engine.memory.pool), gib(capacity.weights), e.device.name,
+                        gib(e.device.memory)),
+            "engine.memory.pool", std::nullopt};
+    }
     if (capacity.limit == Limit::kWeights) {
         return RunOutcome{
             RunStatus::kInfeasible,
@@ -33,10 +41,16 @@ std::optional<RunOutcome> misfit(const Experiment& e) {
                         gib(e.device.memory) * e.engine.memory.fraction, gib(e.device.memory)),
             "model", std::nullopt};
     }
+    if (!steady) {
+        return RunOutcome{RunStatus::kInfeasible,
+                          fmt::format("no request fits {} beside {:.1f} GiB of weights, limited by {}",
+                                      e.device.name, gib(capacity.weights), limit),
+                          "model", std::nullopt};
+    }
     return RunOutcome{RunStatus::kInfeasible,
                       fmt::format("a batch of {} does not fit {}: {} requests of {} tokens do, limited by {}",
                                   batch, e.device.name, capacity.requests, tokens, limit),
-                      steady ? "workload.batch" : "model", std::nullopt};
+                      "workload.batch", std::nullopt};
 }
 
 }  // namespace

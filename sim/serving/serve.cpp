@@ -1,11 +1,14 @@
 #include "sim/serving/serve.hpp"
 
+#include <algorithm>
 #include <deque>
+#include <limits>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "sim/base/check.hpp"
+#include "sim/base/error.hpp"
 #include "sim/engine/event_queue.hpp"
 #include "sim/serving/router.hpp"
 
@@ -46,8 +49,17 @@ struct Lane {
     Replica replica;
     StepPrice price{};  // of the step under way
     bool stepping = false;
-    bool woken = false;  // something has changed since it last looked for a step
+    bool woken = false;  // is in Server::woken_
 };
+
+// Work that outlasts the range of time is the user's to cut.
+void check_range(Time now, Time step) {
+    constexpr Time kEnd(std::numeric_limits<std::int64_t>::max());
+    if (step <= kEnd - now) return;
+    throw_mistake({}, "workload",
+                  "expected a run within 106 days, the range of simulated time, got one that does not end by "
+                  "then; `horizon` ends it");
+}
 
 class Server {
   public:
@@ -60,7 +72,9 @@ class Server {
     void handle(StepEnds ends);
     void expect_arrival();
     void dispatch();
-    void take_in(Lane& lane, RequestNumber number, const Arrival& arrival, const PromptBlocks& blocks = {});
+    void take_in(std::size_t replica, RequestNumber number, const Arrival& arrival,
+                 const PromptBlocks& blocks = {});
+    void wake(std::size_t replica);
     void start_steps();
     RunResult finish(Time end, bool all_done);
 
@@ -70,6 +84,7 @@ class Server {
     Collector& collector_;
     Router router_;
     std::vector<Lane> lanes_;
+    std::vector<std::size_t> woken_;  // replicas of which something has changed in this instant
     EventQueue<Event, Phase> events_;
     std::optional<Arrival> expected_;  // whose event is pending
     RequestNumber arrived_ = 0;
@@ -129,8 +144,7 @@ void Server::handle(Arrives) {
             dispatch();
         } else {
             const auto load = [this](std::size_t i) { return lanes_[i].replica.in_system(); };
-            take_in(lanes_[router_.pick(load)], number, arrival,
-                    {arrivals_.blocks(), arrivals_.block_tokens()});
+            take_in(router_.pick(load), number, arrival, {arrivals_.blocks(), arrivals_.block_tokens()});
         }
     }
     expect_arrival();
@@ -138,23 +152,30 @@ void Server::handle(Arrives) {
 
 // Whoever is idle takes the head of the shared queue.
 void Server::dispatch() {
-    for (Lane& lane : lanes_) {
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
         if (shared_queue_.empty()) return;
-        if (lane.replica.in_system() > 0) continue;
-        take_in(lane, shared_queue_.front().number, shared_queue_.front().arrival);
+        if (lanes_[i].replica.in_system() > 0) continue;
+        take_in(i, shared_queue_.front().number, shared_queue_.front().arrival);
         shared_queue_.pop_front();
     }
 }
 
-void Server::take_in(Lane& lane, RequestNumber number, const Arrival& arrival, const PromptBlocks& blocks) {
-    lane.replica.arrive(number, arrival, blocks);
-    lane.woken = true;
+void Server::take_in(std::size_t replica, RequestNumber number, const Arrival& arrival,
+                     const PromptBlocks& blocks) {
+    lanes_[replica].replica.arrive(number, arrival, blocks);
+    wake(replica);
+}
+
+void Server::wake(std::size_t replica) {
+    if (lanes_[replica].woken) return;
+    lanes_[replica].woken = true;
+    woken_.push_back(replica);
 }
 
 void Server::handle(StepEnds ends) {
     Lane& lane = lanes_[ends.replica];
     lane.stepping = false;
-    lane.woken = true;
+    wake(ends.replica);
     const std::int64_t left = lane.replica.end_step(events_.now(), lane.price);
     in_system_.add(-left);
     if (left == 0) return;
@@ -164,16 +185,19 @@ void Server::handle(StepEnds ends) {
 }
 
 void Server::start_steps() {
-    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    if (woken_.size() > 1) std::sort(woken_.begin(), woken_.end());
+    for (const std::size_t i : woken_) {
         Lane& lane = lanes_[i];
-        if (lane.stepping || !lane.woken) continue;
         lane.woken = false;
+        if (lane.stepping) continue;  // it looks when its step ends
         const StepShape* shape = lane.replica.begin_step(events_.now());
         if (shape == nullptr) continue;
         lane.price = pricer_.price(*shape);
         lane.stepping = true;
+        check_range(events_.now(), lane.price.time);
         events_.push_after(lane.price.time, Phase::kStepEnds, StepEnds{i});
     }
+    woken_.clear();
 }
 
 // Invariants 1, 8 and 9: nobody is lost, tokens add up, and Little's law holds to the picosecond.

@@ -17,6 +17,10 @@ namespace kvsim {
 
 void TraceMistakes::add(int line, std::size_t column, std::string message) {
     constexpr std::size_t kMaxListed = 20;
+    constexpr std::size_t kMaxLength = 240;
+    // What a file of another kind holds is nothing for a terminal.
+    for (char& c : message) c = c < ' ' || c == '\x7f' ? '?' : c;
+    if (message.size() > kMaxLength) message = message.substr(0, kMaxLength) + "...";
     if (listed_.size() < kMaxListed) {
         listed_.push_back({{file_, line, static_cast<int>(column)}, "", std::move(message)});
     } else {
@@ -46,6 +50,8 @@ TraceRows read_rows(const TraceWorkload& trace, TraceMistakes& mistakes) {
     const std::string text = read_regular_file(trace.path);
     std::vector<std::string_view> lines = split_lines(text);
     while (!lines.empty() && lines.back().empty()) lines.pop_back();
+    if (lines.empty()) mistakes.add(1, 1, "expected a header and rows, or JSON lines, got an empty file");
+    mistakes.throw_if_any();
     const auto limit =
         static_cast<std::size_t>(trace.limit.value_or(std::numeric_limits<std::int64_t>::max()));
     TraceRows rows =

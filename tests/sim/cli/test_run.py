@@ -108,6 +108,31 @@ class Refusals(CliTest):
                                    says=["experiment.yaml: model: ", "does not fit", "40.0 GiB"])
         self.assertEqual(len(message.splitlines()), 1)
 
+    def test_pool_that_does_not_fit_or_holds_no_request(self):
+        arrivals = ["--set", "workload={kind: poisson, rate: 1 /s, requests: 40, prompt_tokens: {constant: 10}, "
+                             "output_tokens: {constant: 10}}"]
+        self.refused_run("--set", "engine.memory.pool=1000 GiB", says=["engine.memory.pool: a pool of 1000.0 GiB beside"])
+        self.refused_run(*arrivals, "--set", "engine.memory.pool=1 B", says=["no request fits", "limited by state_slots"])
+
+    def test_work_beyond_the_range_of_time(self):  # 40 requests of 1e6 s: 463 days
+        self.refused_run("--set", "workload={kind: poisson, rate: 1 /s, requests: 40, prompt_tokens: {constant: 10}, "
+                                  "output_tokens: {constant: 10}}", "--set", "service={kind: constant, mean: 1000000 s}",
+                         says=["workload: expected a run within 106 days", "horizon"])
+
+    def test_many_replicas_cost_what_they_do(self):  # not what all of them would in every step
+        result = self.json("run", "experiment.yaml", "--set", "replicas=20000", "--set",
+                           "workload={kind: poisson, rate: 100 /s, requests: 2000, prompt_tokens: {constant: 10}, "
+                           "output_tokens: {constant: 100}}")
+        self.assertEqual(result["requests"]["completed"], 2000)
+
+    def test_requests_go_where_they_can(self):
+        self.change("workload: {kind: steady, batch: 32, context: 1024, steps: 32}",
+                    "workload: {kind: poisson, rate: 1 /s, requests: 4, prompt_tokens: {constant: 10}, "
+                    "output_tokens: {constant: 10}}")
+        self.kvsim("run", "experiment.yaml", "--requests", "new/folder/requests.csv")
+        self.assertEqual(len((self.folder / "new/folder/requests.csv").read_text().splitlines()), 5)
+        self.refused_run("--requests", "experiment.yaml/requests.csv", says=["--requests", "no folder"])
+
     def test_batch_that_misses_by_one_token(self):
         """The KV cache holds each request's context and the token of the step."""
         tokens = self.json("capacity", "experiment.yaml")["kv_tokens"]

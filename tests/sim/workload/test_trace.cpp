@@ -64,6 +64,14 @@ void check_is(const Arrival& arrival, std::int64_t time_ps, std::int64_t prompt,
     CHECK(arrival.output_tokens == output);
 }
 
+TEST_CASE("files that are no traces are told in words for a terminal") {
+    CHECK_THAT(mistakes_of("").at(0).message, ContainsSubstring("an empty file"));
+    CHECK_THAT(mistakes_of("\n\n").at(0).message, ContainsSubstring("an empty file"));
+    const std::string message = mistakes_of("\x1b[31m\x80\x01" + std::string(1000, 'x') + "\n").at(0).message;
+    CHECK_THAT(message, ContainsSubstring("got `?[31m??xxx"));
+    CHECK(message.size() < 300);
+}
+
 TEST_CASE("line ends, byte-order mark and blank last lines do not matter") {
     const std::string rows[] = {"TIMESTAMP,ContextTokens,GeneratedTokens",
                                 "2023-11-16 18:15:46.6805900,374,44", "2023-11-16 18:15:50.9951690,396,109"};
@@ -182,7 +190,7 @@ TEST_CASE("a header without a column, or with one twice, is refused") {
     REQUIRE(twice.size() == 1);
     CHECK(twice[0].place.column == 41);
     CHECK(twice[0].message == "column `ContextTokens` stands twice");
-    CHECK(mistakes_of("").size() == 3);
+    CHECK(mistakes_of("").size() == 1);
 }
 
 TEST_CASE("a trace without rows is refused") {
