@@ -94,7 +94,7 @@ constexpr std::array<Kind, 20> kKinds{{
      [] { return entries(kVictimRuleNames); }, Axis::kStructural},
     {"routers", "which replica takes a request: `router`", [] { return entries(kRouterRuleNames); },
      Axis::kSpatial},
-    {"state_formats", "`linear.state_dtype`; each needs a measured kernel",
+    {"state_formats", "`linear.state_dtype`; on the roofline where no kernel was measured",
      [] { return entries(kSupportedStateFormats); }},
     {"limits", "what may bind the number of requests", [] { return entries(kLimitNames); }},
     {"owners", "whose bytes they are", [] { return entries(kOwnerNames); }},

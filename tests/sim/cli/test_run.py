@@ -149,8 +149,11 @@ class Refusals(CliTest):
     def test_missing_profile(self):
         self.refused_run("--set", "profile_dir=nowhere", says=["nowhere"])
 
-    def test_form_that_was_not_measured(self):
-        self.refused_run("--set", "linear.state_dtype=bf16", says=["bf16"])
+    def test_a_form_that_was_not_measured_is_on_the_roofline_and_says_so(self):
+        measured, other = (self.json("run", "experiment.yaml", "--set", f"linear.state_dtype={dtype}")
+                           for dtype in ("fp32", "bf16"))
+        self.assertGreater(measured["share_fitted"], 0.0)
+        self.assertEqual((other["share_fitted"], other["share_roofline"]), (0.0, 1.0))
 
     def test_set_without_value(self):
         self.refused_run("--set", "seed", says=["--set", "path=value", "seed"])
