@@ -25,12 +25,12 @@ void Histogram::add(std::int64_t value, std::int64_t count) {
     const auto width = static_cast<std::size_t>(std::bit_width(bits));
     const std::size_t power = width > kBits ? width - kBits : 0;
     const std::uint64_t lower = power == 0 ? bits : bits - (std::uint64_t{1} << (width - 1));
-    Power& buckets = powers_[power];
-    if (buckets.counts.empty()) {
-        buckets.counts.resize(std::size_t{1} << kBits);
-        buckets.firsts.resize(std::size_t{1} << kBits);
-    }
     const std::uint64_t bucket = power == 0 ? lower : lower >> (power - 1);
+    Power& buckets = powers_[power];
+    if (bucket >= buckets.counts.size()) {
+        buckets.counts.resize(std::bit_ceil(bucket + 1));
+        buckets.firsts.resize(std::bit_ceil(bucket + 1));
+    }
     if (buckets.counts[bucket] == 0) buckets.firsts[bucket] = value;
     buckets.counts[bucket] += count;
 }

@@ -15,8 +15,8 @@ __extension__ using WideSum = __int128;
 // Log-linear: every power of two is cut into 2^14 buckets of the same width, so that a bucket is at most
 // 2^-14 = 0.0061 % of its values wide, and holds a single value below 2^15. A bucket stands for the first
 // value that fell into it: percentiles are exact as long as no two different values share a bucket, and
-// within 0.0061 % otherwise. Count, minimum, maximum and mean are exact. Memory is 256 KiB per power of two
-// that occurs, at most 12.5 MiB.
+// within 0.0061 % otherwise. Count, minimum, maximum and mean are exact. Memory is at most 256 KiB per power
+// of two that occurs, 12.5 MiB in all.
 class Histogram {
   public:
     // `count` >= 0 samples of `value` >= 0.
@@ -35,7 +35,8 @@ class Histogram {
     static constexpr int kBits = 14;
     static constexpr std::size_t kPowers = 64 - kBits;  // 0: values below 2^14; p: those of 2^(13 + p)
 
-    std::array<Power, kPowers> powers_;  // empty until one of its values occurs
+    // Each as long as its largest value asks, so that short runs are cheap.
+    std::array<Power, kPowers> powers_;
     std::int64_t count_ = 0;
     std::int64_t min_ = 0;
     std::int64_t max_ = 0;
