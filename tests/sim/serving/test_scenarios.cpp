@@ -9,6 +9,7 @@
 
 #include "sim/base/random.hpp"
 #include "sim/memory/capacity.hpp"
+#include "sim/memory/prefix_cache.hpp"
 #include "sim/model/parameters.hpp"
 #include "sim/policies/speculation.hpp"
 #include "sim/serving/length_times.hpp"
@@ -36,9 +37,10 @@ enum Factor : std::size_t {
     kReplicas,
     kRouter,
     kLoad,
+    kCache,
     kFactorCount
 };
-constexpr std::array<int, kFactorCount> kLevels{2, 2, 3, 2, 5, 3, 2, 4, 3, 2, 3, 2, 4};
+constexpr std::array<int, kFactorCount> kLevels{2, 2, 3, 2, 5, 3, 2, 4, 3, 2, 3, 2, 4, 2};
 using Choice = std::array<int, kFactorCount>;
 
 enum Load { kBurst, kSpread, kOneToken, kNothing };  // of kLoad
@@ -107,7 +109,7 @@ MemoryPools memory_pools(const Choice& c, Picker& pick) {
         pools.page_tokens = page;
         return pools;
     }
-    if (c[kPools] == 1) return PagedPool{.page_tokens = page};
+    if (c[kPools] == 1) return PagedPool{.page_tokens = page, .aligned_prefix_cache = c[kCache] == 1};
     return BytePool{};
 }
 
@@ -126,6 +128,35 @@ std::vector<Arrival> arrivals(const Choice& c, Picker& pick) {
     return list;
 }
 
+// Prompts whose first tokens are those of others, at times.
+class BlockSource final : public ArrivalSource {
+  public:
+    BlockSource(const std::vector<Arrival>& arrivals, std::int64_t block_tokens, std::uint64_t seed)
+        : list_(arrivals), block_tokens_(block_tokens), random_(seed, "blocks") {}
+
+    std::optional<Arrival> next() override {
+        const std::optional<Arrival> arrival = list_.next();
+        blocks_.clear();
+        if (!arrival) return arrival;
+        const std::uint64_t stem = random_.bits() % 3;
+        const std::uint64_t shared = random_.bits() % 8;
+        const std::int64_t count = (arrival->prompt_tokens + block_tokens_ - 1) / block_tokens_;
+        for (std::uint64_t b = 0; b < static_cast<std::uint64_t>(count); ++b)
+            blocks_.push_back(b < shared ? stem * 100 + b : random_.bits());
+        return arrival;
+    }
+    void left(Time now) override { list_.left(now); }
+    std::span<const std::uint64_t> blocks() const override { return blocks_; }
+    std::int64_t block_tokens() const override { return block_tokens_; }
+    ArrivalCounts counts() const override { return list_.counts(); }
+
+  private:
+    ListSource list_;
+    std::int64_t block_tokens_;
+    RandomStream random_;
+    std::vector<std::uint64_t> blocks_;
+};
+
 struct Scenario {
     Choice choice{};
     LinearServing linear;
@@ -133,6 +164,7 @@ struct Scenario {
     EngineMemory memory;
     ServeSpec serve;
     std::vector<Arrival> arrivals;
+    std::int64_t block_tokens = 1;
 };
 
 // Memory for up to ten requests beside the weights, or for none.
@@ -170,6 +202,8 @@ Scenario scenario(Picker& pick) {
     replica.scheduler.order = static_cast<QueueOrder>(c[kOrder]);
     replica.scheduler.admission = static_cast<AdmissionRule>(c[kAdmission]);
     replica.scheduler.victim = static_cast<VictimRule>(c[kVictim]);
+    if (c[kCache] == 1) replica.prefix_cache = {static_cast<int>(pick(1, 24)), 1};
+    s.block_tokens = pick(1, 8);
     s.serve.replicas = 1 + c[kReplicas];
     s.serve.router = static_cast<RouterRule>(c[kRouter]);
     s.arrivals = arrivals(c, pick);
@@ -182,12 +216,16 @@ RunResult run(Scenario s) {
     const PricedLengths lengths(pricer);
     const std::int64_t page = s.serve.replica.pool.page_tokens;
     s.serve.make_rows = [&]() -> std::unique_ptr<DecodeRows> {
-        if (s.linear.drafts == 0)
-            return std::make_unique<CohortRows>(make_decode_form(s.linear, &lengths), page);
+        const std::optional<PrefixCacheSpec>& cache = s.serve.replica.prefix_cache;
+        if (s.linear.drafts == 0) {
+            return std::make_unique<CohortRows>(make_decode_form(s.linear, &lengths), page,
+                                                cache ? snapshot_interval(*cache, page) : 0);
+        }
         return make_sampled_rows(
             {s.speculation, s.linear, s.memory.draft_records, static_cast<int>(page), 1, &pricer});
     };
-    return serve_list(s.arrivals, s.serve, pricer);
+    BlockSource source(s.arrivals, s.block_tokens, 1);
+    return serve(s.serve, source, pricer);
 }
 
 void check(const Scenario& s, const RunResult& r) {
@@ -248,6 +286,7 @@ TEST_CASE("a thousand random scenarios keep every invariant, and every pair of p
     std::int64_t rejected = 0;
     std::int64_t preempted = 0;
     std::int64_t completed = 0;
+    std::int64_t hits = 0;
     for (int i = 0; i < 1'000; ++i) {
         const Scenario s = scenario(pick);
         std::string choices;
@@ -259,12 +298,14 @@ TEST_CASE("a thousand random scenarios keep every invariant, and every pair of p
         rejected += r.requests.rejected;
         preempted += r.preemptions;
         completed += r.requests.completed;
+        hits += r.prefix_cache ? r.prefix_cache->hits : 0;
         for_pairs([&](std::size_t f, std::size_t g) { missing.erase({f, s.choice[f], g, s.choice[g]}); });
     }
     CHECK(missing.empty());
     CHECK(rejected > 1'000);
     CHECK(preempted > 200);
     CHECK(completed > 5'000);
+    CHECK(hits > 200);
 }
 
 }  // namespace
