@@ -17,21 +17,19 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify, kRowTiles, 
 
     __device__ TileStep(const LinearParams& params, const HeadLayout& l) : Head(params, l) {}
 
-    // A lane's words of the row `r` of the tile: 8 columns of the 32-column group j. Rows are taken in turn
-    // in two orders, so that lanes read distinct banks.
+    // A lane's words of the row `r` of the tile: 8 columns of the 32-column group j. Two rows meet in a bank;
+    // to keep them apart would cost registers, and spills take longer.
     __device__ __forceinline__ void load_row(const char* stage, int r, int j, float (&v)[8]) const {
-        const char* at = stage + r * (4 * kDim) + 128 * j + 16 * t;
-        const bool odd = g & 1;
-        const float4 first = *reinterpret_cast<const float4*>(at + (odd ? 64 : 0));
-        const float4 second = *reinterpret_cast<const float4*>(at + (odd ? 0 : 64));
-        v[0] = odd ? second.x : first.x;
-        v[1] = odd ? second.y : first.y;
-        v[2] = odd ? second.z : first.z;
-        v[3] = odd ? second.w : first.w;
-        v[4] = odd ? first.x : second.x;
-        v[5] = odd ? first.y : second.y;
-        v[6] = odd ? first.z : second.z;
-        v[7] = odd ? first.w : second.w;
+        const auto* at = reinterpret_cast<const float4*>(stage + r * (4 * kDim) + 128 * j + 16 * t);
+        const float4 first = at[0], second = at[4];
+        v[0] = first.x;
+        v[1] = first.y;
+        v[2] = first.z;
+        v[3] = first.w;
+        v[4] = second.x;
+        v[5] = second.y;
+        v[6] = second.z;
+        v[7] = second.w;
     }
 
     // x += exp(c) S k, exp(c) S q.
