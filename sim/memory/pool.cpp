@@ -69,6 +69,7 @@ void MemoryPool::admit(std::int64_t pages) {
 }
 
 void MemoryPool::grow(std::int64_t pages) {
+    if (pages == 0) return;  // most steps
     pages_ += pages;
     check();
 }
