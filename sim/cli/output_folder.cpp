@@ -171,7 +171,6 @@ void replace_file(const fs::path& file, std::string_view content) {
         if (const std::string line = first_line(old); !line.empty() && line != first_line(replacement))
             throw_mistake({}, file.string(), "is a file of another kind, and stays as it is");
     }
-    fs::create_directories(fs::absolute(file).parent_path());
     const TemporaryFolder temporary(fs::absolute(file));
     const fs::path written = temporary.path() / file.filename();
     write_file(written, content);

@@ -29,9 +29,9 @@ void require_replaceable(const std::filesystem::path& folder);
 // when the disk refuses.
 void write_results(const std::filesystem::path& folder, const ResultFiles& files);
 
-// Writes one file whole: into a temporary sibling, then in place of `file`. Missing parents are made. A file
-// of another kind, one whose first line that is no comment differs, stays as it is. Throws ConfigError then,
-// and std::system_error when the disk refuses.
+// Writes one file whole: into a temporary sibling, then in place of `file`. A file of another kind, one whose
+// first line that is no comment differs, stays as it is. Throws ConfigError then, and std::system_error when
+// the disk refuses.
 void replace_file(const std::filesystem::path& file, std::string_view content);
 
 }  // namespace kvsim

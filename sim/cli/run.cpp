@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <utility>
 #include <variant>
@@ -130,7 +131,10 @@ ExitCode run(const RunOptions& options, std::span<const std::string> command_lin
                                     manifest_json(command_line, experiment, {options.input.file}),
                                     resolved_yaml(single, experiment)});
     }
-    if (!options.requests.empty()) replace_file(options.requests, requests_csv(outcome.result->finished));
+    if (!options.requests.empty()) {
+        std::filesystem::create_directories(std::filesystem::absolute(options.requests).parent_path());
+        replace_file(options.requests, requests_csv(outcome.result->finished));
+    }
     if (options.json) {
         fmt::print("{}\n", to_json(*outcome.result).dump(2));
     } else {
