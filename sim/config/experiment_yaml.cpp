@@ -166,6 +166,11 @@ Experiment read_experiment(const YamlCursor& root, const Resolver& parts, const 
     experiment.seed = static_cast<std::uint64_t>(root.find("seed").integer({.min = 0}, 1));
     if (const YamlCursor horizon = root.find("horizon"); horizon.present())
         experiment.horizon = horizon.time();
+    if (experiment.horizon > Time() && experiment.serving.warmup >= *experiment.horizon) {
+        root.find("warmup").mistake(
+            fmt::format("expected less than the horizon of {}, after which nothing is left",
+                        to_text(*experiment.horizon)));
+    }
     const YamlCursor profile = root.find("profile_dir");
     experiment.profile_dir = profile.present() ? resolve_path(profile.string(), profile.place())
                                                : folders.profile(experiment.device.profile);

@@ -37,7 +37,8 @@ TEST_CASE("mistakes of a scheduler are named") {
     CHECK_THAT(error_of({{"engine.scheduler.steps", "mixd"}}), ContainsSubstring("(did you mean `mixed`?)"));
     CHECK_THAT(error_of({{"engine.scheduler.watermrk", "0"}}),
                ContainsSubstring("unknown key `watermrk` (did you mean `watermark`?)"));
-    CHECK_THAT(error_of({{"engine.scheduler.new_token_ratio", "1.5"}}), ContainsSubstring("of at most 1, got `1.5`"));
+    CHECK_THAT(error_of({{"engine.scheduler.new_token_ratio", "1.5"}}),
+               ContainsSubstring("of at most 1, got `1.5`"));
     CHECK_THAT(error_of({{"engine.scheduler.least_token_ratio", "0.8"}}),
                ContainsSubstring("expected at most new_token_ratio (0.7), got 0.8"));
     CHECK_THAT(error_of({{"engine.scheduler", "{steps: mixed}"}}),
@@ -140,6 +141,8 @@ TEST_CASE("replicas, objectives, warm-up and service") {
     CHECK_THAT(error_of({{"slo", "{}"}}), ContainsSubstring("expected at least one of ttft, tpot, e2e"));
     CHECK_THAT(error_of({{"slo.itl", "1 s"}}), ContainsSubstring("unknown key `itl`"));
     CHECK_THAT(error_of({{"warmup", "-1 s"}}), ContainsSubstring("warmup"));
+    CHECK_THAT(error_of({{"warmup", "9 s"}, {"horizon", "9 s"}}),
+               ContainsSubstring("warmup: expected less than the horizon of 9 s"));
     CHECK_THAT(error_of({{"service", "{kind: uniform, mean: 1 s}"}}),
                ContainsSubstring("constant, exponential"));
     CHECK_THAT(error_of({{"service", "{kind: constant}"}}), ContainsSubstring("service.mean: missing"));
