@@ -109,6 +109,14 @@ std::string to_table(const Experiment& experiment, const RunResult& r) {
         text += fmt::format("goodput {:.3f} requests/s, objectives met by {:.1f} %\n", *r.goodput_per_s,
                             100.0 * r.slo_attainment.value_or(0.0));
     }
+    if (experiment.serving.speculation.most_drafts() > 0 && r.acceptance_length)
+        text += fmt::format("speculation: {:.2f} tokens per step of a request\n", *r.acceptance_length);
+    if (r.prefix_cache && r.prefix_cache->asked_tokens > 0) {
+        text += fmt::format("prefix cache: {:.1f} % of the tokens to prefill were there\n",
+                            100.0 * static_cast<double>(r.prefix_cache->hit_tokens) /
+                                static_cast<double>(r.prefix_cache->asked_tokens));
+    }
+    if (r.preemptions > 0) text += fmt::format("{} preemptions\n", r.preemptions);
     text += fmt::format("step time by source: {}\n", shares_by_source(r));
     if (!std::holds_alternative<SteadyWorkload>(experiment.workload)) text += stability(r.stability);
     text += '\n' + table.str();

@@ -51,6 +51,12 @@ class Speculation(CliTest):
         useless = ["--set", "speculation={policy: goodput, drafts: 4, acceptance: {rate: 0}}"]
         self.assertEqual(self.json("run", EXPERIMENT, *useless, "--set", "workload.requests=200")["acceptance_length"], 1.0)
 
+    def test_the_table_tells_tokens_per_step(self):
+        words = ["--set", "workload.requests=50", "--set", "workload.declared=20"]
+        always = ["--set", "speculation={policy: static, drafts: 1, acceptance: {rate: 0}}"]
+        self.assertIn("\nspeculation: 1.00 tokens per step", self.kvsim("run", EXPERIMENT, *words, *always).stdout)
+        self.assertNotIn("speculation", self.kvsim("run", EXPERIMENT, *words).stdout)
+
     def test_what_cannot_speculate_is_refused(self):
         self.refused("run", EXPERIMENT, *SPECULATION, "--set", "linear.form=auto", says=["linear.form", "auto"])
         self.refused("run", EXPERIMENT, *SPECULATION, "--set", "linear.flush=aligned",
