@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <vector>
 
+#include "sim/base/error.hpp"
 #include "sim/cli/command.hpp"
 #include "sim/cli/output_folder.hpp"
 #include "sim/cli/validation_table.hpp"
@@ -23,10 +25,20 @@ struct FitOptions {
     std::string out;      // empty: beside the profile
 };
 
+// The fit that is about to be replaced; empty where there is none, or none that can be read any more.
+std::vector<LinearFit> old_kernels(const std::filesystem::path& file) {
+    if (!std::filesystem::exists(file)) return {};
+    try {
+        return load_fit(file.string()).linear;
+    } catch (const ConfigError&) {
+        fmt::print(stderr, "{}: the fit that was there cannot be read, and is replaced\n", file.string());
+        return {};
+    }
+}
+
 // Says which kernels the file had and the new fit has not: their rows are gone.
 void tell_what_is_lost(const std::filesystem::path& file, const ProfileFit& now) {
-    if (!std::filesystem::exists(file)) return;
-    for (const LinearFit& old : load_fit(file.string()).linear) {
+    for (const LinearFit& old : old_kernels(file)) {
         const bool kept = std::ranges::any_of(now.linear, [&](const LinearFit& k) {
             return k.kernel == old.kernel && k.state == old.state && k.records == old.records &&
                    k.k_dim == old.k_dim && k.v_dim == old.v_dim;

@@ -140,6 +140,16 @@ inline double transfer_us(const LinearDemand& d, double read_gb_per_s, double wr
     return transfer_us(d.read, read_gb_per_s) + transfer_us(d.write, write_gb_per_s);
 }
 
+// Records go to the tensor cores in chunks. Of those that a row reads, all rows pay for at least one chunk,
+// if they have any; beyond it, rows of a mean fill lie on either side of a step, so that there is none.
+inline double record_chunks(const LinearDemand& d) {
+    return std::max(std::min(d.records_per_row, 1.0), d.records_per_row / pipelined::kChunk);
+}
+// Of those that a row folds when it flushes.
+inline double fold_chunks(const LinearDemand& d) {
+    return std::ceil(d.folds / pipelined::kChunk);
+}
+
 // Reads run at the rate of the read probe; what writes cost beside them is the kernel's own.
 struct RecurrentLaw {
     double latency_us = 0.0;
@@ -162,36 +172,42 @@ struct VerifyStoredLaw : RecurrentLaw {
     }
 };
 
-// Many short blocks: the small kernel, and decode kernels of others. last block + soft_max(transfer,
-// occupancy) + turns + bunching:
-//   last block  from first byte to end. Each record adds a dependent step; where rows flush, a second one,
-//               which folds it (and the new token's) into the state
+// Many short blocks: the small kernel, and decode kernels of others. last block + soft_max(transfer -
+// hidden, occupancy) + turns + bunching:
+//   last block  from first byte to end. Each chunk of records adds dependent steps; where rows flush, further
+//               ones, which fold it (and the new token's) into the state
 //   transfer    reads at the rate of the read probe, writes at the kernel's own
 //   occupancy   the same steps of all blocks, over the heads that are in flight at once; a fold takes longer
 //               while a full chip of blocks does the same
+//   hidden      the L2 takes in writes and passes them on while the memory would be idle, before the first
+//               read and after the last: a share of the last block's time
 //   turns       states written among rows that only read: the memory turns between reads and writes
 //   bunching    rows that flush lie at random among the others, and what they add where they bunch is not
 //               hidden: one standard deviation of a binomial count, times the write of one state
 struct SmallLaw {
     double latency_us = 0.0;
-    double record_us = 0.0;
-    double fold_us = 0.0;       // per record, last block
-    double full_fold_us = 0.0;  // per record, on a full chip
+    double record_us = 0.0;     // per chunk of records
+    double fold_us = 0.0;       // per chunk, last block
+    double full_fold_us = 0.0;  // per chunk, on a full chip
     double heads_in_flight = 0.0;
     double write_gb_per_s = 0.0;
     double turn_gb_per_s = 0.0;
     double serial = 0.0;
+    double hidden = 0.0;
 
     double time_us(const LinearDemand& d, double read_gb_per_s) const {
-        return time_us(d, read_gb_per_s, latency_us + record_us * d.records_per_row);
+        return time_us(d, read_gb_per_s, latency_us + record_us * record_chunks(d));
     }
 
   protected:
     double time_us(const LinearDemand& d, double read_gb_per_s, double plain_block) const {
-        const double last_block = plain_block + fold_us * d.folds;
-        const double transfer = transfer_us(d, read_gb_per_s, write_gb_per_s);
+        const double folds = fold_chunks(d);
+        const double last_block = plain_block + fold_us * folds;
+        const double write = transfer_us(d.write, write_gb_per_s);
+        const double transfer =
+            transfer_us(d.read, read_gb_per_s) + write - std::min(write, hidden * last_block);
         const double occupancy =
-            d.heads / heads_in_flight * (plain_block + d.flush_share * full_fold_us * d.folds);
+            d.heads / heads_in_flight * (plain_block + d.flush_share * full_fold_us * folds);
         const double plain_share = 1.0 - d.flush_share;
         const double turns = transfer_us(d.flush_rows * plain_share * d.row_state, turn_gb_per_s);
         const double bunching =
@@ -212,7 +228,7 @@ struct VerifySmallLaw : SmallLaw {
         const double factor = tiles == 1 ? 1.0 : tiles == 2 ? two_tiles : three_tiles;
         return SmallLaw::time_us(
             d, read_gb_per_s,
-            factor * (latency_us + record_us * d.records_per_row) + token_us * (d.tokens_per_row - 1.0));
+            factor * (latency_us + record_us * record_chunks(d)) + token_us * (d.tokens_per_row - 1.0));
     }
 };
 
@@ -242,21 +258,14 @@ struct PipelinedLaw {
     double bunching = 0.0;
 
     double time_us(const LinearDemand& d, double read_gb_per_s) const {
-        return time_us(d, read_gb_per_s, tile_us + chunk_us * chunks(d));
+        return time_us(d, read_gb_per_s, tile_us + chunk_us * record_chunks(d));
     }
 
   protected:
-    // Of a row's records. All rows pay for at least one, if they have any; beyond it, rows of a mean fill lie
-    // on either side of a step, so that there is none.
-    static double chunks(const LinearDemand& d) {
-        return std::max(std::min(d.records_per_row, 1.0), d.records_per_row / pipelined::kChunk);
-    }
-
     // plain: what a tile that does not flush keeps busy.
     double time_us(const LinearDemand& d, double read_gb_per_s, double plain) const {
         const PipelineDemand& p = d.pipeline;
-        const double fold =
-            d.flush_rows > 0.0 ? fold_us + fold_chunk_us * std::ceil(d.folds / pipelined::kChunk) : 0.0;
+        const double fold = d.flush_rows > 0.0 ? fold_us + fold_chunk_us * fold_chunks(d) : 0.0;
         const double busy = plain + d.flush_share * fold;
         const double hold = load_us + alone * busy;
         const double occupancy = p.whole_tiles * std::max(busy, hold / p.whole_ahead) +
@@ -281,7 +290,7 @@ struct VerifyPipelinedLaw : PipelinedLaw {
         const double factor = tiles == 1 ? 1.0 : tiles == 2 ? two_tiles : three_tiles;
         return PipelinedLaw::time_us(
             d, read_gb_per_s,
-            factor * (tile_us + chunk_us * chunks(d)) + token_us * (d.tokens_per_row - 1.0));
+            factor * (tile_us + chunk_us * record_chunks(d)) + token_us * (d.tokens_per_row - 1.0));
     }
 };
 
@@ -373,6 +382,7 @@ inline constexpr std::array kSmallParameters{
     LawParameter<Law>{"write_gb_per_s", &Law::write_gb_per_s, kRateBounds},
     LawParameter<Law>{"turn_gb_per_s", &Law::turn_gb_per_s, {5e3, 10.0, 1e6}},
     LawParameter<Law>{"serial", &Law::serial, kSerialBounds},
+    LawParameter<Law>{"hidden", &Law::hidden, {0.3, 1e-3, 1.0}},
 };
 
 // Of either pipelined law; that of verification has three more.

@@ -42,13 +42,14 @@ LATENCY_US = 2.0
 SERIAL = 0.5
 BYTES_PER_US = 4e6
 
-# Its buffered kernels (the laws of sim/cost/law.hpp). Small, up to 32 rows and 32 records: microseconds per record read
-# and folded, alone and on a full chip; heads in flight at once; states written among rows that only read.
+# Its buffered kernels (the laws of sim/cost/law.hpp). Small, up to 96 rows and 32 records: microseconds per 16 records read
+# and folded, alone and on a full chip; heads in flight at once; states written among rows that only read; writes hidden.
 RECORD_US = 0.05
 FOLD_US = 0.1
 FULL_FOLD_US = 0.2
 HEADS_IN_FLIGHT = 200
 TURN_BYTES_PER_US = 8e6
+HIDDEN = 0.25
 
 # Pipelined: a tile of a head's four, and what 16 records add where they are read and folded, on 132 multiprocessors; a
 # tile alone takes five times as long, after its load. Stages: tiles in flight of whole heads, and of single tiles.
@@ -77,26 +78,32 @@ def launch_us(size):
 
 def buffered_us(batch, buffered_tokens, flush_rows, folds, length):
     """Time of a launch of its buffered kernels; rows that flush fold `folds` records each."""
-    kernel = small_us if batch <= 32 and length <= 32 else pipelined_us
+    kernel = small_us if batch <= 96 and length <= 32 else pipelined_us  # 192 MiB of states
     return kernel(batch, buffered_tokens, flush_rows, folds, length)
 
 
+def record_chunks(records):
+    return max(min(records, 1), records / 16)
+
+
 def small_us(batch, buffered_tokens, flush_rows, folds, _):
-    records = buffered_tokens / batch
     flush_share = flush_rows / batch
-    block = LATENCY_US + RECORD_US * records
-    fold = FOLD_US * folds if flush_rows else 0
-    occupancy = batch * 32 / HEADS_IN_FLIGHT * (block + flush_share * FULL_FOLD_US * folds)
-    transfer = buffered_bytes(batch, buffered_tokens, flush_rows) / BYTES_PER_US
+    block = LATENCY_US + RECORD_US * record_chunks(buffered_tokens / batch)
+    folded = math.ceil(folds / 16) if flush_rows else 0
+    last_block = block + FOLD_US * folded
+    occupancy = batch * 32 / HEADS_IN_FLIGHT * (block + flush_share * FULL_FOLD_US * folded)
+    write_us = written_bytes(batch, flush_rows) / BYTES_PER_US
+    transfer = (buffered_bytes(batch, buffered_tokens, flush_rows) / BYTES_PER_US
+                - min(write_us, HIDDEN * last_block))
     turns = flush_rows * (1 - flush_share) * STATE_BYTES / TURN_BYTES_PER_US
     bunching = math.sqrt(flush_rows * (1 - flush_share)) * STATE_BYTES / BYTES_PER_US
-    return NODE_US + block + fold + soft_max(transfer, occupancy) + turns + bunching
+    return NODE_US + last_block + soft_max(transfer, occupancy) + turns + bunching
 
 
 def pipelined_us(batch, buffered_tokens, flush_rows, folds, length):
     records = buffered_tokens / batch
     flush_share = flush_rows / batch
-    plain = TILE_US + CHUNK_US * max(min(records, 1), records / 16)
+    plain = TILE_US + CHUNK_US * record_chunks(records)
     fold = FOLD_TILE_US + FOLD_CHUNK_US * math.ceil(folds / 16) if flush_rows else 0
     busy = plain + flush_share * fold
     hold = LOAD_US + ALONE * busy
@@ -107,7 +114,7 @@ def pipelined_us(batch, buffered_tokens, flush_rows, folds, length):
     whole_ahead, single_ahead = STAGES[length]
     occupancy = (4 * whole * max(busy, hold / whole_ahead) + (single - 1) * max(busy, hold / single_ahead)
                  + UNIT_US * (whole + single))
-    written = flush_rows * STATE_BYTES + batch * (RECORD_BYTES + OUTPUT_BYTES)
+    written = written_bytes(batch, flush_rows)
     read = buffered_bytes(batch, buffered_tokens, flush_rows) - written
     transfer = (read / READ_SHARE + written) / BYTES_PER_US
     bunching = BUNCHING * math.sqrt(flush_share * (1 - flush_share) * heads / 132) * ALONE * fold
@@ -116,6 +123,10 @@ def pipelined_us(batch, buffered_tokens, flush_rows, folds, length):
 
 def recurrent_bytes(batch):
     return batch * (2 * STATE_BYTES + TOKEN_BYTES)
+
+
+def written_bytes(batch, flush_rows):
+    return flush_rows * STATE_BYTES + batch * (RECORD_BYTES + OUTPUT_BYTES)
 
 
 def buffered_bytes(batch, buffered_tokens, flush_rows):

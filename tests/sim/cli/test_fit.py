@@ -66,6 +66,14 @@ class Fit(CliTest):
         self.assertIn("length 64", text)
         self.assertIn("held out", text)
 
+    def test_a_fit_that_cannot_be_read_is_replaced(self):
+        fit = self.folder / "profile/fit.yaml"
+        good = fit.read_text()
+        fit.write_text(good.replace("latency_us", "latency"))
+        result = self.kvsim("fit", "profile")
+        self.assertIn("cannot be read", result.stderr)
+        self.assertEqual(fit.read_text(), good)
+
     def test_rows_as_csv(self):
         self.kvsim("validate", "profile", "--rows", "rows.csv")
         with open(self.folder / "rows.csv", newline="", encoding="utf-8") as file:

@@ -15,9 +15,9 @@ inline constexpr StreamLaw kCopyLaw{1.7, 0.6, 4231.0};
 inline constexpr StreamLaw kReadLaw{1.5, 0.5, 4386.0};
 inline constexpr RecurrentLaw kRecurrentLaw{2.6, 0.8, 3400.0};
 inline constexpr VerifyStoredLaw kVerifyStoredLaw{{2.8, 0.7, 3300.0}, 0.4};
-inline constexpr SmallLaw kSmallLaw{2.2, 0.05, 0.1, 0.2, 200.0, 3200.0, 7000.0, 0.05};
+inline constexpr SmallLaw kSmallLaw{2.2, 0.05, 0.1, 0.2, 200.0, 3200.0, 7000.0, 0.05, 0.3};
 inline constexpr VerifySmallLaw kVerifySmallLaw{
-    {2.4, 0.04, 0.12, 0.15, 150.0, 3300.0, 6000.0, 0.07}, 1.5, 2.5, 0.05};
+    {2.4, 0.04, 0.12, 0.15, 150.0, 3300.0, 6000.0, 0.07, 0.2}, 1.5, 2.5, 0.05};
 inline constexpr PipelinedLaw kPipelinedLaw{4.0, 0.08, 0.05, 0.07, 0.2, 5.0, 1.0, 0.3, 0.9, 4000.0, 0.1, 0.6};
 inline constexpr VerifyPipelinedLaw kVerifyPipelinedLaw{
     {4.2, 0.2, 0.06, 0.25, 0.3, 4.5, 2.0, 0.1, 0.95, 3900.0, 0.1, 0.5}, 1.7, 3.8, 0.02};

@@ -149,15 +149,19 @@ TEST_CASE("the launcher's rule says which kernel's law prices a launch", "[fit]"
         return linear_demand(l, linear_traffic(s, form, l.work)).kernel;
     };
     constexpr auto kSmall = BufferedKernel::kSmall, kPipelined = BufferedKernel::kPipelined;
-    CHECK(kernel(gdn(32), Form::kBuffered, 32, 16) == kSmall);  // 64 MiB of states
-    CHECK(kernel(gdn(32), Form::kBuffered, 33, 16) == kPipelined);
-    CHECK(kernel(gdn(64), Form::kBuffered, 17, 16) == kPipelined);
+    CHECK(kernel(gdn(32), Form::kBuffered, 96, 16) == kSmall);  // 192 MiB of states
+    CHECK(kernel(gdn(32), Form::kBuffered, 97, 16) == kPipelined);
+    CHECK(kernel(gdn(64), Form::kBuffered, 49, 16) == kPipelined);
+    CHECK(kernel(gdn(32), Form::kBuffered, 1, 32) == kSmall);
     CHECK(kernel(gdn(32), Form::kBuffered, 1, 33) == kPipelined);
-    CHECK(kernel(gdn(32), Form::kVerifyBuffered, 1, 16) == kPipelined);
+    CHECK(kernel(gdn(32), Form::kVerifyBuffered, 32, 16) == kSmall);  // 64 MiB
+    CHECK(kernel(gdn(32), Form::kVerifyBuffered, 33, 16) == kPipelined);
     LinearShape bf16 = gdn(32), wide = gdn(32);
     bf16.state = StateFormat::kBf16;
     wide.records = RecordFormat::kFp32U;
-    CHECK(kernel(bf16, Form::kBuffered, 1, 16) == kPipelined);
+    CHECK(kernel(bf16, Form::kBuffered, 4096, 32) == kSmall);
+    CHECK(kernel(bf16, Form::kVerifyBuffered, 4096, 32) == kSmall);
+    CHECK(kernel(bf16, Form::kBuffered, 1, 33) == kPipelined);
     CHECK(kernel(wide, Form::kBuffered, 1, 16) == kPipelined);
 }
 
@@ -238,20 +242,22 @@ TEST_CASE("a predicted launch costs what the law says", "[fit]") {
     const TimedSource recurrent = fit.linear_time({gdn(32), Form::kRecurrent, {128, 128, 0, 0}});
     CHECK(to_us(recurrent.time) == Approx(143.033 + 0.53).epsilon(1e-4));
     // Buffered, small kernel, 16 rows with 7 records each, 4 flush: reads 16 x (2 MiB + 16,512 + 7 x 12,416)
-    // B, 8.028 us; writes 4 x 2 MiB + 16 x 20,608 B at 3200 GB/s, 2.724 us. Block 2.2 + 7 x 0.05 = 2.55; the
-    // last one folds 8 x 0.1 more. Occupancy 512 / 200 x (2.55 + 8 x 0.2 / 4) = 7.552, hidden by the transfer
-    // but for (18.304 + sqrt(3.200^2 + 0.2 x 7.552 x 10.752)) / 2 = 11.725. Turns 4 x 3/4 x 2
-    // MiB at 7000 GB/s, 0.899; bunching sqrt(4 x 3/4) x 0.65536 = 1.135.
+    // B, 8.028 us; writes 4 x 2 MiB + 16 x 20,608 B at 3200 GB/s, 2.724 us. Block 2.2 + 0.05 = 2.25; the last
+    // one folds a chunk, 0.1 more, and hides 0.3 x 2.35 of the writes: transfer 10.047. Occupancy 512 / 200 x
+    // (2.25 + 0.2 / 4) = 5.888; (15.935 + sqrt(4.159^2 + 0.2 x 5.888 x 10.047)) / 2 = 10.666. Turns 4 x 3/4 x
+    // 2 MiB at 7000 GB/s, 0.899; bunching sqrt(4 x 3/4) x 0.65536 = 1.135.
     const TimedSource small = fit.linear_time({gdn(32), Form::kBuffered, {16, 16, 16 * 7, 4, 4 * 8}, 16});
-    CHECK(to_us(small.time) == Approx(3.35 + 11.725 + 0.899 + 1.135 + 0.53).epsilon(1e-4));
-    // Pipelined kernel, 64 such rows: reads 35.678 us at 0.9 x 4386 GB/s, writes 2.427 us at 4000 GB/s. A
-    // tile 0.08 + 0.05 = 0.13, a fold 0.07 + 0.2 = 0.27: busy 0.13 + 0.27 / 16 = 0.147, held 1 + 5 x 0.147
-    // = 1.734. Occupancy: 56 tiles of whole heads, ten in flight, 0.173 each; six single ones after the
-    // first, five in flight, 0.347 each; 21 units of 0.3: 18.094. (56.199 + sqrt(20.012^2 + 0.4 x 18.094
-    // x 38.105)) / 2 = 41.102. Last tile 5 x 0.4 = 2. Bunching 0.6 x sqrt(15.515 / 16 x 15/16) x 5 x 0.27 =
-    // 0.772.
-    const TimedSource buffered = fit.linear_time({gdn(32), Form::kBuffered, {64, 64, 64 * 7, 4, 4 * 8}, 16});
-    CHECK(to_us(buffered.time) == Approx(4.0 + 2.0 + 41.102 + 0.772 + 0.53).epsilon(1e-4));
+    CHECK(to_us(small.time) == Approx(2.35 + 10.666 + 0.899 + 1.135 + 0.53).epsilon(1e-4));
+    // Pipelined kernel, 128 such rows, of which 8 flush: reads 71.356 us at 0.9 x 4386 GB/s, writes 4.854 us
+    // at 4000 GB/s. A tile 0.08 + 0.05 = 0.13, a fold 0.07 + 0.2 = 0.27: busy 0.13 + 0.27 / 16 = 0.147, held
+    // 1 + 5 x 0.147 = 1.734. Of 4096 heads each block has 30 whole ones; 136 are left, 544 tiles, five for
+    // the busiest block. Occupancy: 120 tiles of whole heads, ten in flight, 0.173 each; four single ones
+    // after the first, five in flight, 0.347 each; 35 units of 0.3: 32.700. (108.910 + sqrt(43.510^2 + 0.4
+    // x 32.700 x 76.210)) / 2 = 81.334. Last tile 5 x 0.4 = 2. Bunching 0.6 x sqrt(31.030 / 16 x 15/16) x 5 x
+    // 0.27 = 1.092.
+    const TimedSource buffered =
+        fit.linear_time({gdn(32), Form::kBuffered, {128, 128, 128 * 7, 8, 8 * 8}, 16});
+    CHECK(to_us(buffered.time) == Approx(4.0 + 2.0 + 81.334 + 1.092 + 0.53).epsilon(1e-4));
     // Copy of 4.231 MB: 1 us of transfer; (2.7 + sqrt(0.49 + 4 x 0.6 x 1.7)) / 2 = 2.4189 us.
     CHECK(fit.copy.bandwidth(Bytes(4'231'000)).value() == Approx(4'231'000 / 2.4189e-6).epsilon(1e-3));
 }
@@ -263,13 +269,18 @@ TEST_CASE("a predicted verify costs what the law says", "[fit]") {
     // sqrt(25.095^2 + 2.8 x 4.4 x 29.495)) / 2 = 32.709.
     const TimedSource stored = fit.linear_time({gdn(32), Form::kVerifyStored, {8, 40, 0, 0}});
     CHECK(to_us(stored.time) == Approx(32.709 + 0.53).epsilon(1e-3));
-    // Ring, 8 rows of five tokens and 4 records: reads 8 x (2 MiB + 4 x 12,416 + 5 x 16,512) B at 0.95 x 4386
-    // GB/s, 4.280 us; writes 40 x (12,416 + 8,192) B at 3900 GB/s, 0.211 us. Two token tiles: a tile
-    // takes 1.7 x (0.2 + 0.06) + 4 x 0.02 = 0.522, held 2 + 4.5 x 0.522 = 4.349. Occupancy: eight units of a
-    // tile, four in flight: 7 x 4.349 / 4 + 8 x 0.1 = 8.411; (12.902 + sqrt(3.919^2 + 0.4 x 8.411 x 4.492)) /
-    // 2 = 9.211.
+    // Ring, 8 rows of five tokens and 4 records, short blocks: reads 8 x (2 MiB + 4 x 12,416 + 5 x 16,512) B
+    // at 4386 GB/s, 4.066 us; writes 40 x (12,416 + 8,192) B at 3300 GB/s, 0.250 us. Two token tiles: a block
+    // takes 1.5 x (2.4 + 0.04) + 4 x 0.05 = 3.86, and hides the writes. Occupancy 256 / 150 x 3.86 = 6.588;
+    // (10.654 + sqrt(2.521^2 + 0.28 x 6.588 x 4.066)) / 2 = 7.188.
     const TimedSource ring = fit.linear_time({gdn(32), Form::kVerifyBuffered, {8, 40, 32, 0}, 16});
-    CHECK(to_us(ring.time) == Approx(4.2 + 4.5 * 0.522 + 9.211 + 0.53).epsilon(1e-3));
+    CHECK(to_us(ring.time) == Approx(3.86 + 7.188 + 0.53).epsilon(1e-4));
+    // The same of 64 rows, pipelined: reads at 0.95 x 4386 GB/s, 34.243 us; writes at 3900 GB/s, 1.691 us. A
+    // tile takes 1.7 x (0.2 + 0.06) + 4 x 0.02 = 0.522, held 2 + 4.5 x 0.522 = 4.349. Occupancy: 56 tiles of
+    // whole heads, ten in flight, 0.522 each; six single ones after the first, four in flight, 1.087 each; 21
+    // units of 0.1: 37.856. (73.790 + sqrt(1.921^2 + 0.4 x 37.856 x 35.934)) / 2 = 48.598.
+    const TimedSource pipelined = fit.linear_time({gdn(32), Form::kVerifyBuffered, {64, 320, 256, 0}, 16});
+    CHECK(to_us(pipelined.time) == Approx(4.2 + 4.5 * 0.522 + 48.598 + 0.53).epsilon(1e-3));
     CHECK(ring.source == Source::kFitted);
     CHECK(fit.linear_time({gdn(32), Form::kVerifyBuffered, {8, 80, 32, 0}}).source == Source::kExtrapolated);
 }
