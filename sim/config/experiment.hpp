@@ -9,9 +9,9 @@
 
 #include "sim/cost/device.hpp"
 #include "sim/memory/capacity.hpp"
+#include "sim/memory/serving_spec.hpp"
 #include "sim/model/model.hpp"
 #include "sim/model/rank.hpp"
-#include "sim/memory/serving_spec.hpp"
 #include "sim/workload/workload.hpp"
 
 namespace kvsim {
