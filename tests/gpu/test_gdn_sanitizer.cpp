@@ -25,16 +25,20 @@ TEST_CASE("small launches of every form", "[sanitizer]") {
     }
 }
 
-// Enough heads that every multiprocessor works on several and pipelines go around.
+// Enough heads that every multiprocessor works on several: of a ring of 16 by short blocks, of one of 48 by
+// pipelines, which go around.
 TEST_CASE("launches that fill a device", "[sanitizer]") {
     for (const StateFormat state : kTestedStates) {
         for (const auto& [form, tokens] :
              {std::pair{Form::kBuffered, 1}, std::pair{Form::kVerifyBuffered, 5}}) {
-            LaunchCase c{gdn_shape(4, 16, state), 16, {form, tokens, {}}};
-            for (int i = 0; i < 60; ++i)
-                c.launch.rows.push_back(live_row(5 * i % 16, 3 * i % (17 - tokens), i % 4 == 0));
-            c.compared = 4;
-            check_case(c, 1205);
+            for (const int capacity : {16, 48}) {
+                LaunchCase c{gdn_shape(4, 16, state), capacity, {form, tokens, {}}};
+                for (int i = 0; i < 60; ++i)
+                    c.launch.rows.push_back(
+                        live_row(5 * i % capacity, 3 * i % (capacity + 1 - tokens), i % 4 == 0));
+                c.compared = 4;
+                check_case(c, 1205);
+            }
         }
     }
 }
