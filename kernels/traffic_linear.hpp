@@ -77,6 +77,11 @@ constexpr std::int64_t token_output_bytes(const LinearShape& s) {
     return 2LL * s.v_heads * s.v_dim;
 }
 
+// Whether u depends on the state: what it holds for the key is taken off the value.
+constexpr bool has_delta_rule(Family family) {
+    return family == Family::kGdn || family == Family::kKda;
+}
+
 // Forms that read the records of a ring and append to it.
 constexpr bool has_ring(Form form) {
     return form == Form::kBuffered || form == Form::kVerifyBuffered;
@@ -110,8 +115,10 @@ constexpr LinearTraffic linear_traffic(const LinearShape& s, Form form, const Li
     const std::int64_t S = state_bytes(s);
     const std::int64_t b = record_bytes(s);
     const std::int64_t n = state_elements(s);
-    // One token meets one record: k_i.k and k_i.q per key head, then u_i times two scalars per value head.
-    const std::int64_t record_flops = 4LL * s.k_heads * s.k_dim + 4LL * s.v_heads * s.v_dim;
+    // A token asks the state for o = S q; with the delta rule for S k too.
+    const std::int64_t queries = has_delta_rule(s.family) ? 2 : 1;
+    // Each meets a record as well: k_i.q per key head, then u_i times that scalar per value head.
+    const std::int64_t record_flops = queries * (2LL * s.k_heads * s.k_dim + 2LL * s.v_heads * s.v_dim);
     const std::int64_t meetings = token_record_pairs(w);
     t.io_read = w.new_tokens * token_input_bytes(s);
     t.io_write = w.new_tokens * token_output_bytes(s);
@@ -119,7 +126,7 @@ constexpr LinearTraffic linear_traffic(const LinearShape& s, Form form, const Li
         case Form::kRecurrent:
             t.state_read = w.sequences * S;
             t.state_write = w.sequences * S;
-            t.flops = w.new_tokens * 7 * n;  // S k, S q (4), decay (1), rank-1 update (2)
+            t.flops = w.new_tokens * (queries * 2 + 3) * n;  // decay 1, rank-1 update 2
             break;
         case Form::kBuffered:
         case Form::kVerifyBuffered: {
@@ -128,7 +135,7 @@ constexpr LinearTraffic linear_traffic(const LinearShape& s, Form form, const Li
             t.state_write = w.flushes * S;
             t.buffer_read = w.buffered_tokens * b;
             t.buffer_write = w.new_tokens * b;
-            t.flops = w.new_tokens * 4 * n + meetings * record_flops;
+            t.flops = w.new_tokens * queries * 2 * n + meetings * record_flops;
             t.flops += w.flushes * n + w.flushed_tokens * 2 * n;  // decay, then one rank-1 update per record
             break;
         }
@@ -140,7 +147,7 @@ constexpr LinearTraffic linear_traffic(const LinearShape& s, Form form, const Li
         case Form::kVerifyStored:
             t.state_read = w.sequences * S;
             t.state_write = w.new_tokens * S;
-            t.flops = w.new_tokens * 7 * n;
+            t.flops = w.new_tokens * (queries * 2 + 3) * n;
             break;
     }
     return t;

@@ -139,6 +139,19 @@ TEST_CASE("FLOPs of a verify: every new token meets all records and the new toke
           linear_traffic(s, Form::kBuffered, {2, 2, 11, 0}).flops);
 }
 
+TEST_CASE(
+    "FLOPs without the delta rule: u does not depend on the state, which is asked for the output alone") {
+    // An element of the state: decay, 2 for its rank-1 update, 2 for S q; with the delta rule 2 more for S k.
+    const std::int64_t n = 128 * 64 * 128;
+    for (const Form form : {Form::kRecurrent, Form::kVerifyStored}) {
+        CHECK(linear_traffic(mamba2(128, 8), form, {3, 6, 0, 0}).flops == 6 * 5 * n);
+        CHECK(linear_traffic(gdn(16, 32), form, {3, 6, 0, 0}).flops == 6 * 7 * 32 * 128 * 128);
+    }
+    // Two tokens and seven records each: B_i.C per group of 128 states, then x_i times it per head of 64.
+    const LinearTraffic t = linear_traffic(mamba2(128, 8), Form::kBuffered, {2, 2, 14, 0});
+    CHECK(t.flops == 2 * 2 * n + 14 * (2 * 8 * 128 + 2 * 128 * 64));
+}
+
 TEST_CASE("u in fp32 costs two more bytes per value channel of a record") {
     // GDN 16/32 heads: 12,416 bytes hold 32 x 128 values of u.
     LinearShape s = gdn(16, 32);
