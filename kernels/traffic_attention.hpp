@@ -1,5 +1,5 @@
-// Bytes and FLOPs of grouped-query attention over a bf16 KV cache, per layer. Queries carry a gate of their
-// own size (Qwen3-Next, Qwen3.5), which passes by the attention kernel.
+// Bytes and FLOPs of attention over a bf16 KV cache, per layer. Queries may carry a gate of their own size
+// (Qwen3-Next, Qwen3.5), which passes by the attention kernel.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,13 @@ struct AttentionShape {  // heads of one rank
     int q_heads = 0;
     int kv_heads = 0;
     int head_dim = 0;
+    // Latent attention with absorbed projections: a token is cached as one vector, which is its key, and the
+    // first so many values of which are its value too. head_dim is half of the vector, as of a K and a V.
+    int latent = 0;
 
     friend constexpr bool operator==(const AttentionShape& a, const AttentionShape& b) {
-        return a.q_heads == b.q_heads && a.kv_heads == b.kv_heads && a.head_dim == b.head_dim;
+        return a.q_heads == b.q_heads && a.kv_heads == b.kv_heads && a.head_dim == b.head_dim &&
+               a.latent == b.latent;
     }
 };
 
@@ -36,12 +40,12 @@ constexpr AttentionTraffic kv_store_traffic(const AttentionShape& s, std::int64_
 }
 
 // One query per sequence against `context_sum` cached tokens (summed over sequences) and its own, just
-// stored. q k^T and p v: 4 d FLOP per query head and key.
+// stored. q k^T and p v: 4 d FLOP per query head and key; of a latent 2 (2 d + latent).
 constexpr AttentionTraffic attention_decode_traffic(const AttentionShape& s, std::int64_t sequences,
                                                     std::int64_t context_sum) {
     const std::int64_t keys = context_sum + sequences;
-    const std::int64_t query_width = std::int64_t{s.q_heads} * s.head_dim;
-    return {keys * kv_token_bytes(s), 0, 4 * sequences * query_width, 4 * query_width * keys};
+    const std::int64_t widths = std::int64_t{s.q_heads} * (4LL * s.head_dim + 2LL * s.latent);
+    return {keys * kv_token_bytes(s), 0, sequences * widths, keys * widths};
 }
 
 // Causal prefill of `new_tokens` after `cached_tokens`; `pairs` query-key pairs are computed. Each key is

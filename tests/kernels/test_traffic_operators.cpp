@@ -39,6 +39,16 @@ TEST_CASE("decode attention reads the context and the token just stored", "[traf
     CHECK(store.total() == 8 * 2 * 256 * 4);  // 8 nkv d per token
 }
 
+TEST_CASE("decode attention over latents: one cached vector is key and value", "[traffic]") {
+    // Kimi-Linear: 32 heads, a latent of 512 values and 64 with positions.
+    const AttentionShape latent{32, 1, (512 + 64) / 2, 512};
+    CHECK(kv_token_bytes(latent) == 2 * (512 + 64));
+    const AttentionTraffic t = attention_decode_traffic(latent, 4, 1000);
+    CHECK(t.kv_read == 1004 * 1152);
+    CHECK(t.flops == 1004LL * 2 * 32 * ((512 + 64) + 512));
+    CHECK(t.activations == 4 * 2 * 32 * ((512 + 64) + 512));  // q in, o out
+}
+
 TEST_CASE("prefill attention computes causal pairs", "[traffic]") {
     // 3 tokens after 5 cached: pairs 6 + 7 + 8 = 21 = n (p + (n + 1)/2).
     const AttentionTraffic t = attention_prefill_traffic(kHeads, 3, 5, 21);

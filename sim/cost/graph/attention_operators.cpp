@@ -43,8 +43,7 @@ void append_prefill(const AttentionPart& part, const PrefillShape& p, OperatorLi
     const AttentionPrefillWork work{part.prefill, p.sequences, p.new_tokens, p.cached_tokens,
                                     p.query_key_pairs};
     list.push_back(make_operator("attention.prefill", work, 2));
-    AttentionTraffic t =
-        attention_prefill_traffic(part.prefill, p.new_tokens, p.cached_tokens, p.query_key_pairs);
+    AttentionTraffic t = traffic_of(work);
     t.kv_read = (p.new_tokens + p.cached_tokens) * kv_token_bytes(part.decode);
     own(own(list.back(), kv_store_traffic(part.decode, p.new_tokens)), t);
 }
@@ -127,11 +126,8 @@ AttentionPart attention_part(const MlaMixer& mixer, PartWeights& weights) {
     AttentionPart part;
     part.latent = {{heads * mixer.kv_latent, mixer.nope_dim, keys, kv_b.format, heads},
                    {heads * mixer.v_dim, mixer.kv_latent, kv_b.weight_bytes - keys, kv_b.format, heads},
-                   kv_b,
-                   heads * mixer.kv_latent};
-    // One latent per token for all heads: read once, 2 (latent + rope) bytes, as K and V of half that width
-    // would be.
-    part.decode = {mixer.q_heads, 1, (mixer.kv_latent + mixer.rope_dim) / 2};
+                   kv_b};
+    part.decode = {mixer.q_heads, 1, (mixer.kv_latent + mixer.rope_dim) / 2, mixer.kv_latent};
     // Products with keys of nope + rope and values of v: as heads of the mean width.
     part.prefill = {mixer.q_heads, mixer.q_heads, (mixer.nope_dim + mixer.rope_dim + mixer.v_dim) / 2};
     return part;
@@ -141,8 +137,7 @@ void set_contexts(Operator& op, const DecodeAttentionShape& contexts, std::int64
     auto& work = std::get<AttentionDecodeWork>(op.pricing);
     work.context_sum = contexts.context_sum + contexts.sequences * tokens_per_row;
     work.context_max = contexts.context_max + tokens_per_row;
-    const AttentionTraffic t =
-        attention_decode_traffic(work.shape, work.sequences, work.context_sum - work.sequences);
+    const AttentionTraffic t = traffic_of(work);
     op.flops = t.flops;
     op.bytes[static_cast<std::size_t>(Owner::kKvRead)] = Bytes(t.kv_read);
 }
@@ -154,7 +149,6 @@ void append_attention(const AttentionPart& part, const StepShape& step, Operator
     if (rows > 0) {
         if (latent) list.push_back(product_operator("attention.absorb_k", rows, latent->absorb_k));
         append_decode(part.decode, step, list);
-        if (latent) list.back().own(Owner::kActivations, kValueBytes * rows * latent->outputs);
         if (latent) list.push_back(product_operator("attention.absorb_v", rows, latent->absorb_v));
     }
     if (p.new_tokens > 0) {

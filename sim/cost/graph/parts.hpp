@@ -77,7 +77,6 @@ struct AttentionPart {
     // Latent attention: absorbed into queries and outputs in decode, expanded to keys and values in prefill.
     struct Latent {
         Product absorb_k, absorb_v, expand;
-        std::int64_t outputs = 0;  // values of a token that come out of decode, beside its queries
         bool operator==(const Latent&) const = default;
     };
     std::optional<Latent> latent;

@@ -11,34 +11,26 @@ constexpr double kWidth = 128.0;       // head dimensions that tile times are gi
 constexpr double kFullEnough = 0.8;    // of the SMs: with more tiles the library does not split
 constexpr double kMaxSplits = 128.0;
 
-struct Heads {
-    double query, kv, dim, group;
-    explicit Heads(const AttentionShape& s)
-        : query(s.q_heads), kv(s.kv_heads), dim(s.head_dim), group(query / kv) {}
-    double kv_bytes(double tokens) const { return 4.0 * tokens * kv * dim; }     // K and V, bf16
-    double io_bytes(double tokens) const { return 4.0 * tokens * query * dim; }  // queries in, outputs out
-};
-
 }  // namespace
 
 LawTime AttentionDecodeLaw::time(const AttentionDecodeWork& w, const Gpu& gpu) const {
-    const Heads heads(w.shape);
     const auto sequences = static_cast<double>(w.sequences);
     const auto context = static_cast<double>(w.context_sum);
     const double blocks = std::ceil(context / sequences / kKeyBlock);  // of a mean sequence
     const double longest = std::ceil(static_cast<double>(w.context_max) / kKeyBlock);
-    const double tiles = sequences * heads.kv * std::ceil(heads.group / kDecodeRows);
-    const bool grouped = heads.group > 1.0;
+    const double group = static_cast<double>(w.shape.q_heads) / w.shape.kv_heads;
+    const double tiles = sequences * w.shape.kv_heads * std::ceil(group / kDecodeRows);
+    const bool grouped = group > 1.0;
     double splits = 1.0;
     if (tiles < kFullEnough * gpu.sms && (gpu.wide_tiles || grouped)) {
         splits = std::min({std::max(1.0, std::floor(gpu.sms / tiles)), longest, kMaxSplits});
     }
     const double waves = std::ceil(tiles * splits / gpu.sms);
-    const double width = heads.dim / kWidth;
+    const double width = w.shape.head_dim / kWidth;
     const double chain =
         block_us * width * std::max(waves * std::ceil(blocks / splits), std::ceil(longest / splits));
 
-    const double bytes = heads.kv_bytes(context) + heads.io_bytes(sequences);
+    const auto bytes = static_cast<double>(traffic_of(w).total());
     const double resident = resident_share(w.rotation, bytes, 0.0, l2_share * gpu.l2_bytes);
     const double memory = cached_transfer_us(bytes, resident, dram_gb_per_s, l2_over_dram);
 
@@ -50,9 +42,8 @@ LawTime AttentionDecodeLaw::time(const AttentionDecodeWork& w, const Gpu& gpu) c
 }
 
 Demand AttentionDecodeLaw::demand(const AttentionDecodeWork& w) {
-    const Heads heads(w.shape);
-    const auto context = static_cast<double>(w.context_sum);
-    return {w.rotation == kColdL2 ? heads.kv_bytes(context) : 0.0, 4.0 * heads.query * heads.dim * context,
+    const AttentionTraffic t = traffic_of(w);
+    return {w.rotation == kColdL2 ? static_cast<double>(t.kv_read) : 0.0, static_cast<double>(t.flops),
             MatrixFormat::kBf16};
 }
 
@@ -63,29 +54,28 @@ std::array<double, 5> AttentionDecodeLaw::axes(const AttentionDecodeWork& w) {
 }
 
 LawTime AttentionPrefillLaw::time(const AttentionPrefillWork& w, const Gpu& gpu) const {
-    const Heads heads(w.shape);
     const auto sequences = static_cast<double>(w.sequences);
     const auto tokens = static_cast<double>(w.new_tokens);
     const auto keys = static_cast<double>(w.new_tokens + w.cached_tokens);
-    const double tiles = sequences * heads.query * std::ceil(tokens / sequences / kPrefillRows);
+    const double tiles = sequences * w.shape.q_heads * std::ceil(tokens / sequences / kPrefillRows);
     // A query's mean keys, and half a block that its tile computes in vain on the diagonal.
     const double blocks =
         tiles * (static_cast<double>(w.query_key_pairs) / tokens + 0.5 * kKeyBlock) / kKeyBlock;
     const double pairs = kPrefillRows * kKeyBlock;  // of a block
     const double block_us =
-        pairs * (4.0 * heads.dim / (gpu.peak_flops_bf16 / gpu.sms * peak_share) + softmax_ns * 1e-6);
-    const double width = heads.dim / kWidth;
+        pairs * (4.0 * w.shape.head_dim / (gpu.peak_flops_bf16 / gpu.sms * peak_share) + softmax_ns * 1e-6);
+    const double width = w.shape.head_dim / kWidth;
     const double all = (blocks * block_us + tiles * tile_us * width) / gpu.sms;
     const double longest =
         (keys / sequences + kKeyBlock) / kKeyBlock * (lone_block_us + lone_width_us * width);
-    const double memory = transfer_us(heads.io_bytes(tokens) + heads.kv_bytes(keys + tokens), gb_per_s);
+    const std::int64_t stored = w.new_tokens * kv_token_bytes(w.shape);
+    const double memory = transfer_us(static_cast<double>(traffic_of(w).total() + stored), gb_per_s);
     return law_time(floor_us + memory + soft_max(all, longest, serial), std::max(floor_us, longest), memory,
                     all);
 }
 
 Demand AttentionPrefillLaw::demand(const AttentionPrefillWork& w) {
-    const Heads heads(w.shape);
-    return {0.0, 4.0 * heads.query * heads.dim * static_cast<double>(w.query_key_pairs), MatrixFormat::kBf16};
+    return {0.0, static_cast<double>(traffic_of(w).flops), MatrixFormat::kBf16};
 }
 
 std::array<double, 6> AttentionPrefillLaw::axes(const AttentionPrefillWork& w) {

@@ -149,12 +149,11 @@ Estimate FittedOperators::moe(const MoeWork& w) const {
 }
 
 Estimate FittedOperators::attention_decode(const AttentionDecodeWork& w) const {
-    KVSIM_CHECK(w.sequences > 0 && w.context_sum > 0 && w.context_max > 0, "{} sequences, {} tokens",
-                w.sequences, w.context_sum);
+    KVSIM_CHECK(w.sequences > 0 && w.context_sum >= w.sequences && w.context_max > 0,
+                "{} sequences, {} tokens", w.sequences, w.context_sum);
     return impl_->price("attention_decode", impl_->families.attention_decode, w, [&] {
         constexpr double kLaunches = 3.0;  // store, attention, combine
-        const AttentionTraffic t = attention_decode_traffic(
-            w.shape, w.sequences, std::max<std::int64_t>(0, w.context_sum - w.sequences));
+        const AttentionTraffic t = traffic_of(w);
         return Roof{static_cast<double>(t.total()), static_cast<double>(t.flops), MatrixFormat::kBf16,
                     kLaunches};
     });
@@ -164,8 +163,7 @@ Estimate FittedOperators::attention_prefill(const AttentionPrefillWork& w) const
     KVSIM_CHECK(w.sequences > 0 && w.new_tokens > 0, "{} sequences, {} tokens", w.sequences, w.new_tokens);
     return impl_->price("attention_prefill", impl_->families.attention_prefill, w, [&] {
         constexpr double kLaunches = 2.0;  // store, attention
-        const AttentionTraffic t =
-            attention_prefill_traffic(w.shape, w.new_tokens, w.cached_tokens, w.query_key_pairs);
+        const AttentionTraffic t = traffic_of(w);
         return Roof{static_cast<double>(t.total()), static_cast<double>(t.flops), MatrixFormat::kBf16,
                     kLaunches};
     });

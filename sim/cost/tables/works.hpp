@@ -61,6 +61,10 @@ struct AttentionDecodeWork {
     std::int64_t context_max = 0;  // of one sequence
     Rotation rotation = kColdL2;
 };
+// Without that store.
+constexpr AttentionTraffic traffic_of(const AttentionDecodeWork& w) {
+    return attention_decode_traffic(w.shape, w.sequences, w.context_sum - w.sequences);
+}
 
 // Causal attention of new tokens after cached ones, the store of their K and V included.
 struct AttentionPrefillWork {
@@ -70,6 +74,9 @@ struct AttentionPrefillWork {
     std::int64_t cached_tokens = 0;    // summed over sequences
     std::int64_t query_key_pairs = 0;  // causal: sum of n (p + (n + 1)/2)
 };
+constexpr AttentionTraffic traffic_of(const AttentionPrefillWork& w) {
+    return attention_prefill_traffic(w.shape, w.new_tokens, w.cached_tokens, w.query_key_pairs);
+}
 
 // Gates, recurrence and output of one token per sequence, with a published kernel that reads and writes the
 // state.
