@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/clock_stamp.hpp"
 #include "kernels/shapes.hpp"
 
 namespace kvsim {
@@ -102,5 +103,8 @@ cudaError_t launch_stream_copy(const StreamProbeParams& params, cudaStream_t str
 cudaError_t launch_stream_read(const StreamProbeParams& params, cudaStream_t stream);
 // A kernel that does nothing: the cost of a node of a CUDA graph.
 cudaError_t launch_empty(cudaStream_t stream);
+
+// stamps: [sms]. On an idle GPU every multiprocessor writes its own; one that gets no block leaves it alone.
+cudaError_t launch_clock_stamp(ClockStamp* stamps, int sms, cudaStream_t stream);
 
 }  // namespace kvsim

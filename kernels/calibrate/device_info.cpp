@@ -28,12 +28,29 @@ std::string cuda_version(int version) {
 struct ClockReader::Nvml {
     using Device = struct DeviceHandle*;
     static constexpr int kSmClock = 1, kMemoryClock = 2;  // nvmlClockType_t
+    static constexpr int kChipTemperature = 0;            // nvmlTemperatureSensors_t
+    static constexpr unsigned kFieldPowerNow = 186;       // NVML_FI_DEV_POWER_INSTANT, in mW
+    struct Field {                                        // nvmlFieldValue_t
+        unsigned id = 0, scope = 0;
+        long long timestamp = 0, latency_us = 0;
+        int value_type = 0, result = 0;
+        union {
+            unsigned value;
+            unsigned long long widest;
+        };
+    };
 
     void* library = nullptr;
     int (*shutdown)() = nullptr;
     int (*clock)(Device, int, unsigned*) = nullptr;
     int (*reasons)(Device, unsigned long long*) = nullptr;  // null in drivers that have neither name
     int (*driver)(char*, unsigned) = nullptr;
+    // Null in drivers that lack them.
+    int (*fields)(Device, int, Field*) = nullptr;
+    int (*milliwatts)(Device, unsigned*) = nullptr;
+    int (*limit_milliwatts)(Device, unsigned*) = nullptr;
+    int (*millijoules)(Device, unsigned long long*) = nullptr;
+    int (*temperature)(Device, int, unsigned*) = nullptr;
     Device device = nullptr;
 
     template <class Function>
@@ -54,6 +71,11 @@ struct ClockReader::Nvml {
         }
         if (!load("nvmlDeviceGetCurrentClocksEventReasons", reasons))
             load("nvmlDeviceGetCurrentClocksThrottleReasons", reasons);  // its name before driver 535
+        load("nvmlDeviceGetFieldValues", fields);
+        load("nvmlDeviceGetPowerUsage", milliwatts);
+        load("nvmlDeviceGetEnforcedPowerLimit", limit_milliwatts);
+        load("nvmlDeviceGetTotalEnergyConsumption", millijoules);
+        load("nvmlDeviceGetTemperature", temperature);
         return by_bus(pci_bus_id.c_str(), &device) == 0;
     }
     ~Nvml() {
@@ -67,10 +89,32 @@ struct ClockReader::Nvml {
         return static_cast<int>(value);
     }
 
-    std::optional<ClockLimit> limit() const {
+    std::optional<std::uint64_t> clock_reasons() const {
         unsigned long long bits = 0;
         if (reasons == nullptr || reasons(device, &bits) != 0) return std::nullopt;
-        return clock_limit(bits);
+        return bits;
+    }
+
+    // In thousandths of a unit, of a function that may be missing.
+    template <class Value>
+    std::optional<double> thousandths(int (*function)(Device, Value*)) const {
+        Value value = 0;
+        if (function == nullptr || function(device, &value) != 0) return std::nullopt;
+        return 1e-3 * static_cast<double>(value);
+    }
+
+    std::optional<double> watts() const {
+        Field now;
+        now.id = kFieldPowerNow;
+        now.widest = 0;
+        if (fields != nullptr && fields(device, 1, &now) == 0 && now.result == 0) return 1e-3 * now.value;
+        return thousandths(milliwatts);
+    }
+
+    std::optional<int> celsius() const {
+        unsigned value = 0;
+        if (temperature == nullptr || temperature(device, kChipTemperature, &value) != 0) return std::nullopt;
+        return static_cast<int>(value);
     }
 };
 
@@ -82,7 +126,18 @@ ClockReader::~ClockReader() = default;
 
 Clocks ClockReader::read() const {
     if (!nvml_) return {};
-    return {nvml_->mhz(Nvml::kSmClock), nvml_->mhz(Nvml::kMemoryClock), nvml_->limit()};
+    const std::optional<std::uint64_t> reasons = nvml_->clock_reasons();
+    return {nvml_->mhz(Nvml::kSmClock), nvml_->mhz(Nvml::kMemoryClock),
+            reasons ? std::optional(clock_limit(*reasons)) : std::nullopt};
+}
+
+Power ClockReader::power() const {
+    if (!nvml_) return {};
+    return {nvml_->watts(), nvml_->thousandths(nvml_->millijoules), nvml_->celsius(), nvml_->clock_reasons()};
+}
+
+std::optional<double> ClockReader::power_limit_watts() const {
+    return nvml_ ? nvml_->thousandths(nvml_->limit_milliwatts) : std::nullopt;
 }
 
 std::optional<std::string> ClockReader::driver_version() const {

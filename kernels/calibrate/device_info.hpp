@@ -28,6 +28,14 @@ struct DeviceInfo {
 // mean that there is no GPU to use.
 DeviceInfo inspect_device();
 
+// Power at one moment; empty where the driver does not say.
+struct Power {
+    std::optional<double> watts;                 // now; over the last second where the driver has no other
+    std::optional<double> joules;                // since the driver was loaded: differences count
+    std::optional<int> celsius;                  // of the chip
+    std::optional<std::uint64_t> clock_reasons;  // nvmlClocksEventReason*, all of them
+};
+
 // Current clocks, and what holds them down, through NVML, which belongs to the driver and is loaded at run
 // time, so that kvcalib also runs where it is missing: clocks are empty then.
 class ClockReader {
@@ -37,7 +45,10 @@ class ClockReader {
     ClockReader(const ClockReader&) = delete;
     ClockReader& operator=(const ClockReader&) = delete;
 
+    bool available() const { return nvml_ != nullptr; }
     Clocks read() const;
+    Power power() const;
+    std::optional<double> power_limit_watts() const;
     std::optional<std::string> driver_version() const;
 
   private:

@@ -11,7 +11,10 @@
 #include "kernels/calibrate/device_info.hpp"
 #include "kernels/calibrate/grid.hpp"
 #include "kernels/calibrate/measure.hpp"
+#include "kernels/calibrate/products.hpp"
 #include "kernels/calibrate/profile_writer.hpp"
+#include "kernels/calibrate/sustained.hpp"
+#include "kernels/calibrate/sustained_writer.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::calibrate {
@@ -58,15 +61,18 @@ std::vector<Case> select(std::vector<Case> cases, const std::string& only) {
     return cases;
 }
 
+Provenance provenance_of(const MeasureArguments& arguments) {
+    return {arguments.grid, read_text(arguments.grid),
+            arguments.revision.empty() ? source_revision() : arguments.revision, utc_date()};
+}
+
 int run_measure(const MeasureArguments& arguments) {
     const std::vector<Case> cases = select(load_grid(arguments.grid), arguments.only);
     const DeviceInfo device = inspect_device();
     check_profile_folder(arguments.out, device);
     fmt::print(stderr, "{}: {} rows from {}\n", device.name, cases.size(), arguments.grid);
 
-    const Provenance provenance{arguments.grid, read_text(arguments.grid),
-                                arguments.revision.empty() ? source_revision() : arguments.revision,
-                                utc_date()};
+    const Provenance provenance = provenance_of(arguments);
     const Measurement m = measure(cases, device, {.counters = !arguments.no_counters});
     write_profile(arguments.out, m, device, provenance);
 
@@ -77,6 +83,17 @@ int run_measure(const MeasureArguments& arguments) {
     return m.failed > 0 ? 1 : 0;  // rows without a time, which `kvsim fit` refuses
 }
 
+int run_sustained(const MeasureArguments& arguments) {
+    const SustainedPlan plan = load_sustained_plan(arguments.grid);
+    products_library();  // what is missing here is told before there is a GPU
+    const DeviceInfo device = inspect_device();
+    const Provenance provenance = provenance_of(arguments);
+    const SustainedMeasurement m = measure_sustained(plan, device);
+    write_sustained(arguments.out, plan, m, device, provenance);
+    fmt::print("{}: {} loads, {} bursts\n", arguments.out, m.loads.size(), plan.bursts.size());
+    return 0;
+}
+
 int run(int argc, char** argv) {
     CLI::App app("Measures kvsim's kernels on the GPU of this machine");
     app.require_subcommand(1);
@@ -84,19 +101,25 @@ int run(int argc, char** argv) {
     CLI::App* const command =
         app.add_subcommand("measure", "Verify and time the launches of a grid; write a profile");
     MeasureArguments arguments;
-    command->add_option("--grid", arguments.grid, "YAML file of configs/calibration")->required();
-    command->add_option("--out", arguments.out, "Folder of the profile, such as profiles/h200")->required();
+    CLI::App* const sustained = app.add_subcommand(
+        "sustained", "Run matrix products for as long as a prefill; write rates, clocks and power over time");
+    for (CLI::App* const one : {command, sustained}) {
+        one->add_option("--grid", arguments.grid, "YAML file of configs/calibration")->required();
+        one->add_option("--out", arguments.out, "Folder of the profile, such as profiles/h200")->required();
+        one->add_option("--revision", arguments.revision,
+                        "Source revision for the manifest (default: from git)");
+    }
     command->add_option("--only", arguments.only, "Measure this kernel alone; the files of the others stay")
         ->check(CLI::IsMember(std::vector<std::string>(kKernelNames.begin(), kKernelNames.end())));
     command->add_flag("--no-counters", arguments.no_counters, "Leave the hardware counters out");
-    command->add_option("--revision", arguments.revision,
-                        "Source revision for the manifest (default: from git)");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? 0 : 2;
     }
-    return command->parsed() ? run_measure(arguments) : check();
+    if (command->parsed()) return run_measure(arguments);
+    if (sustained->parsed()) return run_sustained(arguments);
+    return check();
 }
 
 }  // namespace

@@ -1,15 +1,11 @@
 #include "kernels/calibrate/profile_writer.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <ctime>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "kernels/calibrate/manifest.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::calibrate {
@@ -37,13 +33,6 @@ std::string csv_text(const std::vector<const ProfileRow*>& rows) {
     return text;
 }
 
-// 64-bit FNV-1a: tells grid files apart, nothing more.
-std::string fingerprint(const std::string& text) {
-    std::uint64_t hash = 0xcbf29ce484222325u;
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    return fmt::format("fnv1a64:{:016x}", hash);
-}
-
 [[noreturn]] void refuse(const fs::path& file, std::string path, std::string message) {
     Mistake mistake;
     mistake.place.file = file.string();
@@ -69,15 +58,6 @@ Json clocks_json(const Clocks& clocks) {
     json["sm_mhz"] = clocks.sm_mhz ? Json(*clocks.sm_mhz) : Json(nullptr);
     json["memory_mhz"] = clocks.memory_mhz ? Json(*clocks.memory_mhz) : Json(nullptr);
     return json;
-}
-
-Json gpu_json(const DeviceInfo& device) {
-    return {{"name", device.name},
-            {"compute_capability", fmt::format("{}.{}", device.major, device.minor)},
-            {"sms", device.sms},
-            {"l2_bytes", device.l2.value()},
-            {"memory_bytes", device.memory.value()},
-            {"ecc", device.ecc}};
 }
 
 // What all files of one run share.
@@ -110,22 +90,7 @@ Json row_counts(const std::vector<const ProfileRow*>& rows) {
             {"clocks_held_down", limited}};
 }
 
-void write_text(const fs::path& file, const std::string& text) {
-    std::ofstream out(file, std::ios::binary | std::ios::trunc);
-    out << text;
-    out.close();
-    if (!out) throw std::runtime_error(fmt::format("{}: cannot be written", file.string()));
-}
-
 }  // namespace
-
-std::string read_text(const fs::path& file) {
-    std::ifstream in(file, std::ios::binary);
-    std::ostringstream text;
-    text << in.rdbuf();
-    if (!in) throw std::runtime_error(fmt::format("{}: cannot be read", file.string()));
-    return text.str();
-}
 
 void check_profile_folder(const fs::path& folder, const DeviceInfo& device) {
     const Json manifest = old_manifest(folder);
@@ -158,34 +123,15 @@ void write_profile(const fs::path& folder, const Measurement& measurement, const
         "range over whole rotations of at least 8 launches after one such rotation.";
     manifest["files"] = old.contains("files") ? old["files"] : Json::object();
 
-    fs::create_directories(folder);
-    std::map<fs::path, fs::path> renames;
-    const auto stage = [&](const std::string& file, const std::string& text) {
-        const fs::path partial = folder / (file + ".partial");
-        write_text(partial, text);
-        renames[partial] = folder / file;
-    };
+    std::map<std::string, std::string> files;
     for (const auto& [kernel, rows] : by_kernel) {
-        stage(kernel + ".csv", csv_text(rows));
+        files[kernel + ".csv"] = csv_text(rows);
         Json entry = row_counts(rows);
         entry.update(run_json(measurement, device, provenance));
         manifest["files"][kernel + ".csv"] = entry;
     }
-    stage(std::string(kManifest), manifest.dump(2) + "\n");
-    for (const auto& [partial, file] : renames) fs::rename(partial, file);
-}
-
-std::string source_revision() {
-    std::FILE* const pipe = popen("git describe --always --dirty --abbrev=40 --exclude='*' 2>/dev/null", "r");
-    if (pipe == nullptr) return "unknown";
-    std::string text;
-    for (int c = std::fgetc(pipe); c != EOF && c != '\n'; c = std::fgetc(pipe)) text += static_cast<char>(c);
-    pclose(pipe);
-    return text.empty() ? "unknown" : text;
-}
-
-std::string utc_date() {
-    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+    files[std::string(kManifest)] = manifest.dump(2) + "\n";
+    replace_files(folder, files);
 }
 
 }  // namespace kvsim::calibrate
