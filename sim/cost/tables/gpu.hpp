@@ -19,19 +19,25 @@ struct Gpu {
     double peak_bytes = 0.0;       // per us
     double peak_flops_bf16 = 0.0;  // per us
     double peak_flops_fp8 = 0.0;   // per us; 0: no such unit
+    double peak_flops_fp4 = 0.0;   // likewise
     // Tensor cores that take 64 rows at once (wgmma, compute capability 9 and later). Libraries ship other
     // tiles for them, and FlashAttention another generation.
     bool wide_tiles = false;
 
+    // Without a unit for its format, weights are widened to bf16 on their way to the tensor cores.
     double peak_flops(MatrixFormat f) const {
-        return f != MatrixFormat::kBf16 && peak_flops_fp8 > 0.0 ? peak_flops_fp8 : peak_flops_bf16;
+        const double own = f == MatrixFormat::kFp4    ? peak_flops_fp4
+                           : f == MatrixFormat::kBf16 ? peak_flops_bf16
+                                                      : peak_flops_fp8;
+        return own > 0.0 ? own : peak_flops_bf16;
     }
 };
 
 inline Gpu gpu_of(const DeviceSpec& d) {
     return {static_cast<double>(d.sm_count), static_cast<double>(d.l2.value()),
             d.peak_bandwidth.value() * 1e-6, d.peak_bf16.value() * 1e-6,
-            d.peak_fp8.value() * 1e-6,       d.compute_capability >= 9.0};
+            d.peak_fp8.value() * 1e-6,       d.peak_fp4.value() * 1e-6,
+            d.compute_capability >= 9.0};
 }
 
 // What the larger part of a time is.

@@ -53,6 +53,14 @@ TEST_CASE("a family without a fit is a roofline of the data sheet and says so") 
         // fp8 halves bytes and doubles the rate.
         CHECK(o->gemm({8192, 8192, 8192, MatrixFormat::kFp8}).time < o->gemm({8192, 8192, 8192}).time);
     }
+    // Of fp4 too where the tensor cores have it; else the arithmetic is that of bf16: 2 m^3 FLOP at 70 % of 1
+    // PFLOP/s after a launch of 2 us.
+    const GemmWork fp4{8192, 8192, 8192, MatrixFormat::kFp4};
+    const double bf16_us = 2.0 * 8192 * 8192 * 8192 / 0.7e9;
+    CHECK(to_us(sheet.gemm(fp4).time) == Approx(2.0 + bf16_us));
+    DeviceSpec blackwell = round_device(10.0);
+    blackwell.peak_fp4 = FlopRate(4e15);
+    CHECK(to_us(FittedOperators(blackwell).gemm(fp4).time) == Approx(2.0 + bf16_us / 4));
     CHECK(sheet.conv_update({1000, 4, 100, 100, kColdL2}).source == Source::kRoofline);
     CHECK(to_us(sheet.conv_update({1000, 4, 100, 100, kColdL2}).time) > 1.6);
 }
