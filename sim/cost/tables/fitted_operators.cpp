@@ -178,13 +178,13 @@ Estimate FittedOperators::packed_decode(const PackedDecodeWork& w) const {
 
 Estimate FittedOperators::linear_bytes(const LinearBytesWork& w) const {
     KVSIM_CHECK(w.work.sequences > 0, "no sequences");
+    if (w.form == Form::kRecurrent && w.shape.family == Family::kGdn && w.shape.state == StateFormat::kFp32)
+        return packed_decode({w.shape, w.work.sequences, w.rotation});
     const PackedDecodeLaw::Bytes bytes = bytes_of(w);
     const OptionalFit<PackedDecodeLaw>& fit = impl_->families.packed_decode;
     if (!fit) return impl_->roofline({bytes.moved, 0.0});
     const LawTime t = fit->law.time(bytes, w.rotation, impl_->gpu);
-    return to_estimate(t, fit->sigma[static_cast<std::size_t>(t.regime)],
-                       w.form == Form::kRecurrent && w.shape.family == Family::kGdn ? Source::kFitted
-                                                                                    : Source::kExtrapolated);
+    return to_estimate(t, fit->sigma[static_cast<std::size_t>(t.regime)], Source::kExtrapolated);
 }
 
 Estimate FittedOperators::linear_prefill(const LinearPrefillWork& w) const {
@@ -204,7 +204,7 @@ Estimate FittedOperators::linear_prefill(const LinearPrefillWork& w) const {
 Estimate FittedOperators::conv_update(const ConvWork& w) const {
     KVSIM_CHECK(w.sequences > 0 && w.channels > 0, "{} sequences, {} channels", w.sequences, w.channels);
     return impl_->price("conv_update", impl_->families.conv_update, w, [&] {
-        return Roof{ConvUpdateLaw::bytes(w).moved, 0.0};
+        return Roof{static_cast<double>(conv_bytes(w)), 0.0};
     });
 }
 
@@ -212,10 +212,7 @@ Estimate FittedOperators::conv_prefill(const ConvWork& w) const {
     KVSIM_CHECK(w.sequences > 0 && w.tokens > 0 && w.channels > 0, "{} sequences, {} tokens, {} channels",
                 w.sequences, w.tokens, w.channels);
     return impl_->price("conv_prefill", impl_->families.conv_prefill, w, [&] {
-        return Roof{
-            static_cast<double>(w.channels) * (4.0 * static_cast<double>(w.tokens) +
-                                               4.0 * (w.kernel - 1) * static_cast<double>(w.sequences)),
-            0.0};
+        return Roof{static_cast<double>(conv_bytes(w)), 0.0};
     });
 }
 

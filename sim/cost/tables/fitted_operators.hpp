@@ -44,7 +44,8 @@ class FittedOperators {
     Estimate attention_decode(const AttentionDecodeWork& work) const;
     Estimate attention_prefill(const AttentionPrefillWork& work) const;
     Estimate packed_decode(const PackedDecodeWork& work) const;
-    // At the rates of packed_decode; fitted for that kernel's own form, extrapolated for others.
+    // At the rates of packed_decode, which prices what its table holds; extrapolated for other forms and
+    // formats.
     Estimate linear_bytes(const LinearBytesWork& work) const;
     Estimate linear_prefill(const LinearPrefillWork& work) const;
     Estimate conv_update(const ConvWork& work) const;

@@ -31,7 +31,7 @@ LawTime ConvPrefillLaw::time(const ConvWork& w, const Gpu& gpu) const {
     const auto sequences = static_cast<double>(w.sequences);
     const auto tokens = static_cast<double>(w.tokens);
     const double length = tokens / sequences;
-    const double bytes = channels * (4.0 * tokens + 4.0 * (w.kernel - 1) * sequences);
+    const auto bytes = static_cast<double>(conv_bytes(w));
     const double memory = cached_transfer_us(
         bytes, resident_share(w.rotation, bytes, 0.0, l2_share * gpu.l2_bytes), dram_gb_per_s, l2_over_dram);
     const double blocks = sequences * std::ceil(length / kBlockTokens) * std::ceil(channels / kBlockChannels);

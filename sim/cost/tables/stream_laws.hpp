@@ -53,22 +53,19 @@ template <>
 inline PackedDecodeLaw::Bytes PackedDecodeLaw::bytes(const PackedDecodeWork& w) {
     const LinearWork work{w.sequences, w.sequences, 0, 0, 0};
     const LinearTraffic t = linear_traffic(w.shape, Form::kRecurrent, work);
-    return {static_cast<double>(t.read() + t.write()),
-            static_cast<double>(w.sequences * state_bytes(w.shape))};
+    return {static_cast<double>(t.total()), static_cast<double>(w.sequences * state_bytes(w.shape))};
 }
 
 inline PackedDecodeLaw::Bytes bytes_of(const LinearBytesWork& w) {
     const LinearTraffic t = linear_traffic(w.shape, w.form, w.work);
     const std::int64_t ring = has_ring(w.form) ? w.buffer_length * record_bytes(w.shape) : 0;
-    return {static_cast<double>(t.read() + t.write()),
+    return {static_cast<double>(t.total()),
             static_cast<double>(w.work.sequences * (state_bytes(w.shape) + ring))};
 }
 
 template <>
 inline ConvUpdateLaw::Bytes ConvUpdateLaw::bytes(const ConvWork& w) {
-    const double columns = static_cast<double>(w.sequences) * static_cast<double>(w.channels);
-    // bf16: a column in, one out, and the window of kernel - 1 columns read and written.
-    const double moved = columns * (4.0 + 4.0 * (w.kernel - 1));
+    const auto moved = static_cast<double>(conv_bytes(w));
     return {moved, moved};
 }
 

@@ -112,5 +112,10 @@ struct ConvWork {
     std::int64_t tokens = 0;
     Rotation rotation = kColdL2;
 };
+// bf16: a column in and one out per token, and the window of kernel - 1 columns read and written per
+// sequence.
+constexpr std::int64_t conv_bytes(const ConvWork& w) {
+    return w.channels * (4 * w.tokens + 4 * (w.kernel - 1) * w.sequences);
+}
 
 }  // namespace kvsim

@@ -58,6 +58,13 @@ TEST_CASE("a form without a table moves its bytes as the published kernel does",
     const Estimate same = o.linear_bytes({shape, Form::kRecurrent, recurrent, 0, kColdL2});
     CHECK(same.time == o.packed_decode({shape, 128, kColdL2}).time);
     CHECK(same.source == Source::kFitted);
+    // The table holds fp32 states, of no more sequences than were measured.
+    LinearShape half = shape;
+    half.state = StateFormat::kBf16;
+    CHECK(o.linear_bytes({half, Form::kRecurrent, recurrent, 0, kColdL2}).source == Source::kExtrapolated);
+    constexpr std::int64_t kMany = 1 << 16;
+    CHECK(o.linear_bytes({shape, Form::kRecurrent, {kMany, kMany, 0, 0, 0}, 0, kColdL2}).source ==
+          Source::kExtrapolated);
     // A flush of every row reads and writes every state, as the recurrent form does, and 15 records more.
     const LinearWork flush{128, 128, 128 * 15, 128, 128 * 16};
     const Estimate other = o.linear_bytes({shape, Form::kBuffered, flush, 16, kColdL2});
