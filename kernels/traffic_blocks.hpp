@@ -35,7 +35,7 @@ constexpr std::int64_t gate_output_bytes(const LinearShape& s) {
 }
 
 // Chunkwise prefill of a Mamba-2 layer (`ssd_combined.py`), chunks of 128 tokens: chunk states of fp32 are
-// written, passed on and read, C B^T is written and read in bf16.
+// written, read and written again as they are passed on, and read; C B^T is written and read in bf16.
 struct SsdPrefillTraffic {
     std::int64_t state_read = 0;
     std::int64_t state_write = 0;
@@ -49,10 +49,10 @@ constexpr SsdPrefillTraffic ssd_prefill_traffic(const LinearShape& s, std::int64
     const std::int64_t p = s.v_dim;
     const std::int64_t state = sequences * s.v_heads * n * p * bytes_per_element(s.state);
     const std::int64_t values = std::int64_t{s.v_heads} * p;
-    // x, B, C in, dt in fp32, y out; three passes over the states; C B^T of chunk x groups, out and in.
+    // x, B, C in, dt in fp32, y out; four passes over the states; C B^T of chunk x groups, out and in.
     const std::int64_t token_bytes = 2 * (values + 2LL * s.k_heads * n) + 4LL * s.v_heads + 2 * values +
-                                     3 * 4 * values * n / kSsdChunk + 4 * kSsdChunk * s.k_heads;
-    // States and their use: 4 N P. Inside a chunk, causal: 2 Q P per head, 2 Q N per group.
+                                     4 * 4 * values * n / kSsdChunk + 4 * kSsdChunk * s.k_heads;
+    // States and their use: 4 N P. Inside a chunk, all of Q x Q: 2 Q P per head, 2 Q N per group.
     const std::int64_t flops = 4 * n * values + 2 * kSsdChunk * values + 2 * kSsdChunk * n * s.k_heads;
     return {state, state, tokens * token_bytes, tokens * flops};
 }

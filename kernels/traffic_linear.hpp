@@ -37,6 +37,17 @@ constexpr std::int64_t state_bytes(const LinearShape& s) {
     return state_elements(s) * bytes_per_element(s.state);
 }
 
+// Whether u depends on the state: what it holds for the key is taken off the value.
+constexpr bool has_delta_rule(Family family) {
+    return family == Family::kGdn || family == Family::kKda;
+}
+
+// Gates of one token: one per value head, of KDA one per channel of its key; those of lightning are fixed.
+constexpr std::int64_t gate_values(const LinearShape& s) {
+    if (s.family == Family::kLightning) return 0;
+    return std::int64_t{s.v_heads} * (s.family == Family::kKda ? s.k_dim : 1);
+}
+
 // b: bytes of one buffered record of one request in one layer: bf16 k, fp32 gates, and u in bf16 as here, or
 // in fp32 (RecordFormat::kFp32U): 4 instead of 2 bytes in the first term.
 //   GDN       2 HV V + 2 HK K + 4 HV
@@ -45,41 +56,24 @@ constexpr std::int64_t state_bytes(const LinearShape& s) {
 //   lightning 2 H (K + V)
 constexpr std::int64_t record_bytes(const LinearShape& s) {
     const std::int64_t u = (s.records == RecordFormat::kFp32U ? 4LL : 2LL) * s.v_heads * s.v_dim;
-    switch (s.family) {
-        case Family::kGdn:
-        case Family::kMamba2:
-            return u + 2LL * s.k_heads * s.k_dim + 4LL * s.v_heads;
-        case Family::kKda:
-            return u + 2LL * s.v_heads * s.k_dim + 4LL * s.v_heads * s.k_dim;
-        case Family::kLightning:
-            return u + 2LL * s.k_heads * s.k_dim;
-    }
-    return 0;
+    // Keys of KDA decay channel by channel, each value head's by itself.
+    const std::int64_t keys = s.family == Family::kKda ? s.v_heads : s.k_heads;
+    return u + 2 * keys * s.k_dim + 4 * gate_values(s);
 }
 
-// Bytes that one new token brings in (q, k, v in bf16 and the raw gates a, b) and takes out (o), per layer.
+// Raw gates of one token, as projections leave them: of the decay, and with the delta rule beta of every
+// head.
+constexpr std::int64_t raw_gate_values(const LinearShape& s) {
+    return gate_values(s) + (has_delta_rule(s.family) ? s.v_heads : 0);
+}
+
+// Bytes that one new token brings in (q, k, v and the raw gates in bf16) and takes out (o), per layer.
 // GDN 16/32 heads: 16,384 + 128 in and 8,192 out = 24.7 KB.
 constexpr std::int64_t token_input_bytes(const LinearShape& s) {
-    const std::int64_t qkv = 2LL * (2LL * s.k_heads * s.k_dim + 1LL * s.v_heads * s.v_dim);
-    switch (s.family) {
-        case Family::kGdn:
-            return qkv + 2LL * 2 * s.v_heads;
-        case Family::kKda:
-            return qkv + 2LL * s.v_heads + 2LL * s.v_heads * s.k_dim;
-        case Family::kMamba2:
-            return qkv + 2LL * s.v_heads;
-        case Family::kLightning:
-            return qkv;
-    }
-    return 0;
+    return 2 * (2LL * s.k_heads * s.k_dim + 1LL * s.v_heads * s.v_dim + raw_gate_values(s));
 }
 constexpr std::int64_t token_output_bytes(const LinearShape& s) {
     return 2LL * s.v_heads * s.v_dim;
-}
-
-// Whether u depends on the state: what it holds for the key is taken off the value.
-constexpr bool has_delta_rule(Family family) {
-    return family == Family::kGdn || family == Family::kKda;
 }
 
 // Forms that read the records of a ring and append to it.

@@ -44,9 +44,9 @@ constexpr std::int64_t gated_norm_bytes(const LinearShape& s) {
 }
 
 // Before a chunkwise prefill: q, k, v to tensors of their own (`fused_qkv_split_gdn_prefill`), gates g and
-// beta in fp32 from bf16 a and b (`fused_gdn_gating`).
+// beta in fp32 from bf16 (`fused_gdn_gating`).
 constexpr std::int64_t prefill_split_gates_bytes(const LinearShape& s) {
-    return 4 * conv_channels(s) + (4 + 8) * static_cast<std::int64_t>(s.v_heads);
+    return 4 * conv_channels(s) + (2 + 4) * raw_gate_values(s);
 }
 
 // Chunkwise prefill of a delta-rule layer, chunks of c = 64 tokens (Gated DeltaNet, arXiv 2412.06464,
@@ -67,7 +67,7 @@ constexpr ChunkPrefillTraffic chunk_prefill_traffic(const LinearShape& s, std::i
     const std::int64_t state = sequences * state_bytes(s);
     // q, k, v in bf16 and g, beta in fp32 in; o out; q and k are also read and written by their l2norm.
     const std::int64_t token_bytes =
-        2 * conv_channels(s) + 8LL * s.v_heads + 2LL * s.v_heads * v + 8LL * s.k_heads * k;
+        2 * conv_channels(s) + 4 * raw_gate_values(s) + 2LL * s.v_heads * v + 8LL * s.k_heads * k;
     // k k^T, w, q k^T: 2cK each; u, A v: 2cV each; w h, k^T v, q h: 2KV each.
     const std::int64_t head_flops = 6 * k * v + 6 * kPrefillChunk * k + 4 * kPrefillChunk * v;
     return {state, state, tokens * token_bytes, tokens * s.v_heads * head_flops};

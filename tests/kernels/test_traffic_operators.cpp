@@ -1,5 +1,6 @@
 // Bytes and FLOPs of the operators around linear attention, against numbers worked out by hand.
 #include "kernels/traffic_attention.hpp"
+#include "kernels/traffic_blocks.hpp"
 #include "kernels/traffic_elementwise.hpp"
 #include "kernels/traffic_exchange.hpp"
 #include "kernels/traffic_gemm.hpp"
@@ -104,6 +105,30 @@ TEST_CASE("chunkwise prefill: 180,224 FLOP per token and value head at c = 64", 
     // 8,192).
     CHECK(t.activations == 100LL * (16'384 + 256 + 8'192 + 16'384));
     CHECK(prefill_split_gates_bytes(kGdn) == 4 * 8192 + 32 * (2 + 2 + 4 + 4));
+}
+
+TEST_CASE("gates of KDA: one per channel of every head's key", "[traffic]") {
+    // Kimi-Linear, 32 heads of 128 x 128: 4096 decays and 32 betas a token.
+    constexpr LinearShape kda{Family::kKda, 32, 32, 128, 128, StateFormat::kFp32};
+    CHECK(token_input_bytes(kda) == 3 * 8192 + 2 * (4096 + 32));
+    CHECK(prefill_split_gates_bytes(kda) == 4 * 12'288 + (2 + 4) * (4096 + 32));
+    // q, k, v and fp32 gates in, o out, q and k through their norm.
+    CHECK(chunk_prefill_traffic(kda, 1, 100).activations ==
+          100LL * (3 * 8192 + 4 * (4096 + 32) + 8192 + 2 * 2 * 8192));
+}
+
+TEST_CASE("chunkwise prefill of Mamba-2: 51,200 FLOP per token and head at 128 x 64 x 128", "[traffic]") {
+    // Nemotron-3-Super: 128 heads of 64 channels, 8 groups of 128 states, chunks of 128 tokens.
+    constexpr LinearShape super{Family::kMamba2, 8, 128, 128, 64, StateFormat::kFp32};
+    const SsdPrefillTraffic t = ssd_prefill_traffic(super, 2, 1000);
+    CHECK(t.state_read == 2LL * 128 * 128 * 64 * 4);
+    CHECK(t.state_write == t.state_read);
+    // 4 N P for the states, 2 Q P inside a chunk, 2 Q N g / heads for C B^T.
+    CHECK(t.flops == 1000LL * 128 * (4 * 128 * 64 + 2 * 128 * 64 + 2 * 128 * 128 * 8 / 128));
+    // Per token: x, B, C (bf16) and dt (fp32) in, y out; of its chunk's fp32 states and bf16 C B^T a 128th.
+    const std::int64_t states = 4LL * 128 * 128 * 64, products = 2LL * 8 * 128 * 128;
+    CHECK(t.activations ==
+          1000 * (2 * (8192 + 2 * 1024) + 4 * 128 + 2 * 8192 + (4 * states + 2 * products) / 128));
 }
 
 TEST_CASE("ranks that hold the experts of a token", "[traffic]") {
