@@ -39,13 +39,19 @@ bool LinearFit::matches(const LinearShape& s, Form f) const {
            k_dim == s.k_dim && v_dim == s.v_dim;
 }
 
-double LinearFit::time_us(const LinearDemand& d, double read_gb_per_s) const {
-    // The last one serves also what has none of its own.
+bool LinearFit::ours() const {
+    return kernel == fmt::format("linear_{}", name(form));
+}
+
+const LinearRegime& LinearFit::regime_of(const LinearDemand& d) const {
     const auto serves = [&](const LinearRegime& r) {
         return has_ring(form) ? r.kernel == d.kernel : d.rows * d.row_state <= r.max_state_bytes;
     };
-    const auto found = std::find_if(regimes.begin(), regimes.end() - 1, serves);
-    return std::visit([&](const auto& law) { return law.time_us(d, read_gb_per_s); }, found->law);
+    return *std::find_if(regimes.begin(), regimes.end() - 1, serves);
+}
+
+double LinearFit::time_us(const LinearDemand& d, double read_gb_per_s) const {
+    return std::visit([&](const auto& law) { return law.time_us(d, read_gb_per_s); }, regime_of(d).law);
 }
 
 const LinearFit& ProfileFit::linear_fit(const LinearShape& s, Form form) const {
@@ -71,10 +77,10 @@ TimedSource ProfileFit::linear_time(const LinearFit& kernel, const LinearLaunch&
 }
 
 LinearTimer::LinearTimer(const ProfileFit& fit, const LinearFit& kernel, const LinearLaunch& launch)
-    : fit_(&fit), kernel_(&kernel), launch_(launch) {
+    : fit_(&fit), kernel_(&kernel), launch_(launch), ours_(kernel.ours()) {
     KVSIM_CHECK(launch.work.sequences > 0, "a launch of {} without rows", kernel.kernel);
     demand_ = demand_of_rows(launch);
-    in_range_ = kernel.k_heads.contains(launch.shape.k_heads) &&
+    in_range_ = !kernel.borrowed && kernel.k_heads.contains(launch.shape.k_heads) &&
                 kernel.v_heads.contains(launch.shape.v_heads) && kernel.batch.contains(demand_.rows) &&
                 kernel.tokens.contains(demand_.tokens_per_row);
 }
@@ -86,7 +92,10 @@ TimedSource LinearTimer::time(const LinearWork& work, const LinearTraffic& traff
                 "{} rows flush {} records", work.flushes, work.flushed_tokens);
     launch_.work = work;
     set_work(demand_, launch_, traffic);
-    const bool in_range = in_range_ && kernel_->records_per_row.contains(demand_.records_per_row) &&
+    const bool own_law =
+        !ours_ || !has_ring(launch_.form) || kernel_->regime_of(demand_).kernel == demand_.kernel;
+    const bool in_range = in_range_ && own_law &&
+                          kernel_->records_per_row.contains(demand_.records_per_row) &&
                           kernel_->bytes.contains(static_cast<double>(traffic.total()));
     return {fit_->empty_node + time_from_us(kernel_->time_us(demand_, fit_->read.law.gb_per_s)),
             in_range ? Source::kFitted : Source::kExtrapolated};

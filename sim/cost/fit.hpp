@@ -85,6 +85,10 @@ struct LinearFit {
     ErrorSummary fitted, held_out;
 
     bool matches(const LinearShape& shape, Form f) const;
+    // Whether it is a kernel of kernels/, which the launcher's rule chooses, or one of others.
+    bool ours() const;
+    // The law of a launch: the last one serves also what has none of its own.
+    const LinearRegime& regime_of(const LinearDemand& demand) const;
     // Beyond the empty node.
     double time_us(const LinearDemand& demand, double read_gb_per_s) const;
 };
@@ -98,7 +102,8 @@ struct ProfileFit {
 
     // Throws ConfigError naming the profile and the rows that it lacks when it has no such kernel.
     const LinearFit& linear_fit(const LinearShape& shape, Form form) const;
-    // One launch, the empty node included. kExtrapolated outside the measured range, else kFitted.
+    // One launch, the empty node included. kExtrapolated outside the measured range, by a borrowed law, or by
+    // that of another of our kernels than the launcher takes; else kFitted.
     TimedSource linear_time(const LinearLaunch& launch) const;
     TimedSource linear_time(const LinearFit& kernel, const LinearLaunch& launch) const;
 };
@@ -118,6 +123,7 @@ class LinearTimer {
     const LinearFit* kernel_;
     LinearLaunch launch_;
     LinearDemand demand_;
+    bool ours_;
     bool in_range_;  // as far as rows and tokens decide
 };
 

@@ -118,6 +118,10 @@ TEST_CASE("a few rows of another record format borrow all that does not depend o
     const auto& lender = law_of<VerifyPipelinedLaw>(fit.linear_fit(gdn(32), Form::kVerifyBuffered),
                                                     BufferedKernel::kPipelined);
     CHECK(law.alone == lender.alone);
+    // Inside the range of its rows, and yet not a law of them.
+    const LinearWork work{64, 320, 64 * 8, 0, 0};
+    CHECK(fit.linear_time({wide, Form::kVerifyBuffered, work, 16}).source == Source::kExtrapolated);
+    CHECK(fit.linear_time({gdn(32), Form::kVerifyBuffered, work, 16}).source == Source::kFitted);
     CHECK_FALSE(fit.linear_fit(gdn(32), Form::kVerifyBuffered).borrowed);
 }
 
@@ -231,6 +235,20 @@ TEST_CASE("inside its range an estimate is fitted, outside extrapolated", "[fit]
     CHECK(source(32, 128, 128 * 127 + 1) == Source::kExtrapolated);
     CHECK(source(16, 128, 0) == Source::kExtrapolated);
     CHECK(source(64, 128, 0) == Source::kExtrapolated);
+}
+
+TEST_CASE("a launch that another of our kernels serves than was measured is extrapolated", "[fit]") {
+    ProfileFit fit = fit_profile(synthetic_profile());
+    const LinearLaunch few{gdn(32), Form::kBuffered, {16, 16, 16 * 7, 0}, 16};  // of the small kernel
+    CHECK(fit.linear_time(few).source == Source::kFitted);
+    LinearFit& kernel = fit.linear[1];
+    kernel.regimes.erase(kernel.regimes.begin());  // the pipelined one is left, and its law steps in
+    const TimedSource timed = fit.linear_time(few);
+    CHECK(timed.source == Source::kExtrapolated);
+    CHECK(fit.linear_time({gdn(32), Form::kBuffered, {128, 128, 128 * 7, 0}, 16}).source == Source::kFitted);
+    kernel.kernel = "theirs";  // whom our launcher's rule does not concern
+    CHECK(fit.linear_time(few).source == Source::kFitted);
+    CHECK(fit.linear_time(few).time == timed.time);
 }
 
 TEST_CASE("a predicted launch costs what the law says", "[fit]") {
