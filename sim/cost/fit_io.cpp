@@ -6,8 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "sim/config/yaml.hpp"
-#include "sim/cost/fit.hpp"
+#include "sim/cost/fit_text.hpp"
 
 namespace kvsim {
 
@@ -26,24 +25,6 @@ auto ranges_of(Fit& k) {
 }
 
 // ---- writer ----
-
-// Errors are for readers; all else is in fmt's shortest decimal that reads back as the same double.
-std::string text_of(const ErrorSummary& e) {
-    return fmt::format("{{rows: {}, median: {:.4g}, p90: {:.4g}, worst: {:.4g}}}", e.rows, e.median, e.p90,
-                       e.worst);
-}
-
-std::string text_of(const ValidRange& r) {
-    return fmt::format("[{}, {}]", r.min, r.max);
-}
-
-template <class Law>
-std::string text_of_law(const Law& law, std::string_view indent) {
-    std::string text;
-    for (const auto& p : kLawParameters<Law>)
-        text += fmt::format("{}{}: {}\n", indent, p.name, law.*(p.member));
-    return text;
-}
 
 std::string text_of(std::string_view key, const StreamFit& s) {
     return fmt::format("{}:\n  law:\n{}  range:\n    bytes: {}\n  fitted: {}\n", key,
@@ -70,33 +51,6 @@ std::string text_of(const LinearFit& k) {
 }
 
 // ---- reader ----
-
-constexpr RealRange kNonNegativeReal{.min = 0.0};
-
-ErrorSummary read_errors(const YamlCursor& c) {
-    return {c.at("rows").integer({.min = 0}), c.at("median").real(kNonNegativeReal),
-            c.at("p90").real(kNonNegativeReal), c.at("worst").real(kNonNegativeReal)};
-}
-
-ValidRange read_range(const YamlCursor& c) {
-    const std::vector<YamlCursor> ends = c.items(2);
-    if (ends.size() != 2) {
-        if (ends.size() > 2) c.mistake("expected [smallest, largest]");
-        return {};
-    }
-    const ValidRange range{ends[0].real(kNonNegativeReal), ends[1].real(kNonNegativeReal)};
-    if (range.min > range.max) c.mistake("expected [smallest, largest]");
-    return range;
-}
-
-template <class Law>
-Law read_law(const YamlCursor& c) {
-    Law law;
-    for (const auto& p : kLawParameters<Law>) {
-        law.*(p.member) = c.at(p.name).real({.min = p.bounds.min, .max = p.bounds.max}, p.bounds.initial);
-    }
-    return law;
-}
 
 StreamFit read_stream(const YamlCursor& c) {
     return {read_law<StreamLaw>(c.at("law")), read_range(c.at("range").at("bytes")),

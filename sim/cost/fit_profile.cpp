@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <iterator>
 #include <limits>
 #include <numeric>
@@ -12,7 +11,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/percentile.hpp"
-#include "sim/cost/fit.hpp"
+#include "sim/cost/fit_text.hpp"
 
 namespace kvsim {
 
@@ -46,12 +45,6 @@ std::string too_few(std::string_view what, std::size_t needed, std::size_t rows)
     return fmt::format("{}: expected at least {} rows to fit, got {}", what, needed, rows);
 }
 
-// Six significant digits, a thousand times finer than a fit is: fit.yaml can be read, and is the same on
-// machines whose logarithms differ in the last bit.
-double six_digits(double x) {
-    return std::strtod(fmt::format("{:.6g}", x).c_str(), nullptr);
-}
-
 template <class Law>
 using Bounds = std::array<BoundedParameter, kLawParameters<Law>.size()>;
 
@@ -80,13 +73,8 @@ Bounds<Law> bounds_around(const Law& law, bool pinned) {
 template <class Law, class Predict>
 Law fit_law(const Bounds<Law>& bounds, std::span<const double> measured_us, Predict predict) {
     constexpr auto& table = kLawParameters<Law>;
-    const auto to_law = [](std::span<const double> p) {
-        Law law;
-        for (std::size_t i = 0; i < table.size(); ++i) law.*(table[i].member) = p[i];
-        return law;
-    };
     const Residuals residuals = [&](std::span<const double> p, std::span<double> r) {
-        const Law trial = to_law(p);
+        const Law trial = law_of<Law>(p);
         for (std::size_t i = 0; i < r.size(); ++i) r[i] = std::log(predict(trial, i) / measured_us[i]);
     };
     Law law;
@@ -100,7 +88,7 @@ Law fit_law(const Bounds<Law>& bounds, std::span<const double> measured_us, Pred
         const double squares = std::inner_product(left.begin(), left.end(), left.begin(), 0.0);
         if (squares >= least * (1.0 - kSameEnd)) continue;
         least = squares;
-        law = to_law(end);
+        law = law_of<Law>(end);
     }
     for (const auto& p : table) law.*(p.member) = six_digits(law.*(p.member));
     return law;
@@ -247,7 +235,7 @@ const LinearFit* other_records(const std::vector<Group>& groups, const LinearFit
 // Samples of a form with a ring that one of its kernels served. Kernels of others are short blocks all.
 std::vector<Sample> served_by(BufferedKernel kernel, const LinearFit& fit,
                               const std::vector<Sample>& samples) {
-    const bool ours = fit.kernel == fmt::format("linear_{}", name(fit.form));
+    const bool ours = fit.ours();
     std::vector<Sample> served;
     std::copy_if(samples.begin(), samples.end(), std::back_inserter(served), [&](const Sample& s) {
         return kernel == (ours ? s.demand.kernel : BufferedKernel::kSmall);

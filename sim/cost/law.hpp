@@ -10,6 +10,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <variant>
 
@@ -348,6 +349,15 @@ inline constexpr BoundedParameter kStepBounds{0.1, 1e-4, 5.0};
 
 template <class Law>
 inline constexpr int kLawParameters = 0;
+
+// A law whose parameters are those numbers, in the order of the table.
+template <class Law>
+Law law_of(std::span<const double> values) {
+    constexpr auto& table = kLawParameters<Law>;
+    Law law;
+    for (std::size_t i = 0; i < table.size(); ++i) law.*(table[i].member) = values[i];
+    return law;
+}
 
 template <>
 inline constexpr std::array kLawParameters<StreamLaw>{

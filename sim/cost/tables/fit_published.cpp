@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdlib>
 
+#include "sim/cost/fit_text.hpp"
 #include "sim/cost/least_squares.hpp"
 #include "sim/cost/tables/families.hpp"
 
@@ -24,11 +24,6 @@ double soft_l1(double r) {
     return std::copysign(kOutlier * std::sqrt(2.0 * (std::sqrt(1.0 + z * z) - 1.0)), r);
 }
 
-// As fit.yaml holds it: six significant digits.
-double six_digits(double x) {
-    return std::strtod(fmt::format("{:.6g}", x).c_str(), nullptr);
-}
-
 double quantile(std::vector<double> values, double q) {
     std::sort(values.begin(), values.end());
     return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1))];
@@ -45,16 +40,12 @@ Law fit_law(const std::vector<const TableRow<typename Law::Work>*>& rows, const 
             bounds[i].initial = std::min(bounds[i].initial, 0.8 * bounds[i].max);
         }
     }
-    const auto to_law = [](std::span<const double> p) {
-        Law law;
-        for (std::size_t i = 0; i < table.size(); ++i) law.*(table[i].member) = p[i];
-        return law;
-    };
-    Law law = to_law(least_squares(bounds, rows.size(), [&](std::span<const double> p, std::span<double> r) {
-        const Law trial = to_law(p);
-        for (std::size_t i = 0; i < r.size(); ++i)
-            r[i] = soft_l1(std::log(trial.time(rows[i]->work, gpu).us / rows[i]->us));
-    }));
+    Law law =
+        law_of<Law>(least_squares(bounds, rows.size(), [&](std::span<const double> p, std::span<double> r) {
+            const Law trial = law_of<Law>(p);
+            for (std::size_t i = 0; i < r.size(); ++i)
+                r[i] = soft_l1(std::log(trial.time(rows[i]->work, gpu).us / rows[i]->us));
+        }));
     for (const auto& p : table) law.*(p.member) = six_digits(law.*(p.member));
     return law;
 }

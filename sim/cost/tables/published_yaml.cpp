@@ -3,28 +3,20 @@
 
 #include <filesystem>
 
-#include "sim/config/yaml.hpp"
+#include "sim/cost/fit_text.hpp"
 #include "sim/cost/tables/families.hpp"
 
 namespace kvsim {
 
 namespace {
 
-constexpr RealRange kNonNegativeReal{.min = 0.0};
-
-std::string text_of(const ErrorSummary& e) {
-    return fmt::format("{{rows: {}, median: {:.4g}, p90: {:.4g}, worst: {:.4g}}}", e.rows, e.median, e.p90,
-                       e.worst);
-}
-
 template <class Law>
 std::string text_of(std::string_view name, const FamilyFit<Law>& f) {
     std::string text = fmt::format("  {}:\n    kernel: {}\n    law:\n", name, f.kernel);
-    for (const auto& p : kLawParameters<Law>)
-        text += fmt::format("      {}: {}\n", p.name, f.law.*(p.member));
+    text += text_of_law(f.law, "      ");
     text += "    range:\n";
     for (std::size_t i = 0; i < f.range.size(); ++i)
-        text += fmt::format("      {}: [{}, {}]\n", Law::kAxes[i], f.range[i].min, f.range[i].max);
+        text += fmt::format("      {}: {}\n", Law::kAxes[i], text_of(f.range[i]));
     text += fmt::format("    fitted: {}\n    held_out: {}\n    sigma: {{", text_of(f.fitted),
                         text_of(f.held_out));
     for (std::size_t r = 0; r < f.sigma.size(); ++r)
@@ -32,33 +24,18 @@ std::string text_of(std::string_view name, const FamilyFit<Law>& f) {
     return text + "}\n";
 }
 
-ErrorSummary read_errors(const YamlCursor& c) {
-    return {c.at("rows").integer({.min = 0}), c.at("median").real(kNonNegativeReal),
-            c.at("p90").real(kNonNegativeReal), c.at("worst").real(kNonNegativeReal)};
-}
-
-ValidRange read_range(const YamlCursor& c) {
-    const std::vector<YamlCursor> ends = c.items(2);
-    if (ends.size() < 2) return {};
-    const ValidRange range{ends[0].real(kNonNegativeReal), ends[1].real(kNonNegativeReal)};
-    if (ends.size() > 2 || range.min > range.max) c.mistake("expected [smallest, largest]");
-    return range;
-}
-
 template <class Law>
 FamilyFit<Law> read_family(const YamlCursor& c) {
     FamilyFit<Law> f;
     f.kernel = c.at("kernel").string();
-    const YamlCursor law = c.at("law");
-    for (const auto& p : kLawParameters<Law>)
-        f.law.*(p.member) = law.at(p.name).real({.min = p.bounds.min, .max = p.bounds.max}, p.bounds.initial);
+    f.law = read_law<Law>(c.at("law"));
     const YamlCursor range = c.at("range");
     for (std::size_t i = 0; i < f.range.size(); ++i) f.range[i] = read_range(range.at(Law::kAxes[i]));
     f.fitted = read_errors(c.at("fitted"));
     f.held_out = read_errors(c.at("held_out"));
     const YamlCursor sigma = c.at("sigma");
     for (std::size_t r = 0; r < f.sigma.size(); ++r)
-        f.sigma[r] = sigma.at(kRegimeNames[r]).real(kNonNegativeReal);
+        f.sigma[r] = sigma.at(kRegimeNames[r]).real({.min = 0.0});
     return f;
 }
 
