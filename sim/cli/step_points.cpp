@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "sim/base/file.hpp"
+#include "sim/base/text.hpp"
 #include "sim/cli/decode_step.hpp"
 #include "sim/cli/setup.hpp"
 #include "sim/cost/profile.hpp"
@@ -30,15 +31,23 @@ std::vector<StepPoint> published_points(const CsvTable& csv) {
     return points;
 }
 
+constexpr std::array<std::string_view, 5> kVariants{"packed", "packed_2s", "mid", "flush", "mixed"};
+
 // `none`, the step without its linear operator, is no step.
-std::vector<StepPoint> whole_steps(const CsvTable& csv) {
+std::vector<StepPoint> whole_steps(const CsvTable& csv, std::vector<Mistake>& mistakes) {
     std::vector<StepPoint> points;
     for (std::size_t i = 0; i < csv.rows(); ++i) {
-        if (csv.text(i, "variant") == "none") continue;
-        points.push_back({"h200", std::string(csv.text(i, "model")), "decode_us",
-                          std::string(csv.text(i, "variant")), csv.positive_integer(i, "batch"),
-                          csv.positive_integer(i, "context"), csv.positive(i, "step_us"),
-                          csv.positive_integer(i, "sm_mhz"), csv.place(i)});
+        const std::string_view variant = csv.text(i, "variant");
+        if (variant == "none") continue;
+        if (std::ranges::find(kVariants, variant) == kVariants.end()) {
+            mistakes.push_back(profile_mistake(csv.place(i).file, csv.place(i).line, "variant",
+                                               fmt::format("expected none, {}, got `{}`{}", join(kVariants),
+                                                           variant, suggestion(variant, kVariants))));
+            continue;
+        }
+        points.push_back({"h200", std::string(csv.text(i, "model")), "decode_us", std::string(variant),
+                          csv.positive_integer(i, "batch"), csv.positive_integer(i, "context"),
+                          csv.positive(i, "step_us"), csv.positive_integer(i, "sm_mhz"), csv.place(i)});
     }
     return points;
 }
@@ -105,9 +114,11 @@ std::vector<StepPoint> load_step_points(const std::string& file) {
     std::vector<Mistake> mistakes;
     std::vector<StepPoint> points;
     if (header.find("variant") != std::string_view::npos) {
-        points = whole_steps(CsvTable(
-            file, {"model", "batch", "context", "variant", "step_us", "step_us_min", "sm_mhz", "power_w"},
-            mistakes));
+        points = whole_steps(
+            CsvTable(file,
+                     {"model", "batch", "context", "variant", "step_us", "step_us_min", "sm_mhz", "power_w"},
+                     mistakes),
+            mistakes);
     } else {
         points = published_points(
             CsvTable(file, {"device", "model", "metric", "batch", "context", "value", "source"}, mistakes));

@@ -101,6 +101,9 @@ class ValidateSteps(CliTest):
         self.refused("validate-steps", STEADY, "--table", absurd,
                      says=["absurd.csv:2: batch: expected at most 1048576 sequences", "absurd.csv:3: value: expected",
                            "absurd.csv:4: batch: expected"])
+        steps = self.write("steps.csv", "model,batch,context,variant,step_us,step_us_min,sm_mhz,power_w\n"
+                           "qwen3.5-4b,1,1024,mixd,3400,3390,1980,300\n")
+        self.refused("validate-steps", STEADY, "--table", steps, says=["steps.csv:2: variant", "got `mixd`"])
         self.refused("validate-steps", STEADY, "--table", PUBLISHED, "--rows", "/dev/null/rows.csv", says=["--rows"])
 
 
