@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "sim/cost/tables/csv_table.hpp"
@@ -26,6 +27,12 @@ const NamedKernel* kernel_of(std::string_view family, std::string_view kernel) {
         if (family == k.family && kernel.starts_with(k.prefix)) return &k;
     }
     return nullptr;
+}
+
+std::optional<StateFormat> state_format(std::string_view word) {
+    if (word == "f32") return StateFormat::kFp32;
+    if (word == "bf16") return StateFormat::kBf16;
+    return std::nullopt;
 }
 
 // What the rows of a buffered launch hold.
@@ -62,6 +69,10 @@ Profile load_public_kernels(const std::string& file, const Profile& probes) {
     for (const MeasuredRow& m : probes.rows) {
         if (!is_linear(m.row)) profile.rows.push_back(m);
     }
+    const auto unknown = [&](std::size_t row, std::string_view column) {
+        mistakes.push_back(profile_mistake(file, csv.place(row).line, column,
+                                           fmt::format("unknown value `{}`", csv.text(row, column))));
+    };
     for (std::size_t i = 0; i < csv.rows(); ++i) {
         const NamedKernel* kernel = kernel_of(csv.text(i, "family"), csv.text(i, "kernel"));
         if (kernel == nullptr || csv.text(i, "heads") != "16x32") continue;
@@ -73,7 +84,8 @@ Profile load_public_kernels(const std::string& file, const Profile& probes) {
         row.v_heads = 32;
         row.k_dim = 128;
         row.v_dim = 128;
-        row.state_dtype = csv.text(i, "state_dtype") == "f32" ? StateFormat::kFp32 : StateFormat::kBf16;
+        row.state_dtype = state_format(csv.text(i, "state_dtype"));
+        if (!row.state_dtype) unknown(i, "state_dtype");
         row.batch = csv.positive_integer(i, "batch");
         row.tokens = kernel->form == Form::kVerifyStored ? kVerifiedTokens : 1;
         row.l2 = L2State::kCold;
@@ -81,14 +93,12 @@ Profile load_public_kernels(const std::string& file, const Profile& probes) {
         if (kernel->form == Form::kBuffered) {
             row.records = RecordFormat::kBf16;
             row.buffer_length = csv.positive_integer(i, "buffer_length");
-            if (!set_phase(row, csv.text(i, "phase"))) {
-                mistakes.push_back(profile_mistake(file, csv.place(i).line, "phase",
-                                                   fmt::format("unknown value `{}`", csv.text(i, "phase"))));
-                continue;
-            }
+            if (!set_phase(row, csv.text(i, "phase"))) unknown(i, "phase");
         }
         profile.rows.push_back({std::move(row), csv.place(i)});
     }
+    if (mistakes.empty() && std::ranges::none_of(profile.rows, is_linear, &MeasuredRow::row))
+        mistakes.push_back(profile_mistake(file, 0, "", "expected rows of SGLang's kernels, got none"));
     if (!mistakes.empty()) throw ConfigError(std::move(mistakes));
     return profile;
 }

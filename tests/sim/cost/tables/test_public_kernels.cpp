@@ -52,9 +52,13 @@ TEST_CASE("phases of a published buffered kernel, row by row", "[public_kernels]
     CHECK(profile.rows.size() > linear.size());
 }
 
-TEST_CASE("an unknown phase is named with its line", "[public_kernels]") {
-    CHECK_THROWS_WITH(load("gdn,sgl_replay_L16_odd,16x32,f32,64,odd,16,43.2,1,1\n"),
-                      ContainsSubstring(":2") && ContainsSubstring("odd"));
+TEST_CASE("unknown words are all named with their lines, and a table without any kernel is refused",
+          "[public_kernels]") {
+    CHECK_THROWS_WITH(load("gdn,sgl_replay_L16_odd,16x32,f32,64,odd,16,43.2,1,1\n"
+                           "gdn,sgl_packed,16x32,fp32,64,,,72.7,1,1\n"),
+                      ContainsSubstring(":2: phase: unknown value `odd`") &&
+                          ContainsSubstring(":3: state_dtype: unknown value `fp32`"));
+    CHECK_THROWS_WITH(load("limit,tiles_read,16x32,f32,8,,,5.8,1,1\n"), ContainsSubstring("got none"));
 }
 
 TEST_CASE("the committed fit of published kernels says what the kernels took", "[public_kernels]") {
