@@ -243,11 +243,7 @@ void read_nemotron(Import& in) {
               "attention_head_dim"});
 }
 
-namespace {
-
 // ---- Kimi-Linear -----------------------------------------------------------------------------------------
-
-}  // namespace
 
 void read_kimi(Import& in) {
     JsonFields& f = in.fields;
@@ -370,11 +366,7 @@ void read_falcon(Import& in) {
               "time_step_floor", "time_step_max", "time_step_min"});
 }
 
-namespace {
-
 // ---- MiniMax-01, MiniMax-M1 ------------------------------------------------------------------------------
-
-}  // namespace
 
 void read_minimax(Import& in) {
     JsonFields& f = in.fields;
@@ -401,7 +393,5 @@ void read_minimax(Import& in) {
               "layernorm_mlp_beta", "output_router_logits", "postnorm", "rotary_dim", "router_aux_loss_coef",
               "router_jitter_noise", "shared_moe_mode"});
 }
-
-namespace {}  // namespace
 
 }  // namespace kvsim
