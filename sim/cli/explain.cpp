@@ -81,8 +81,10 @@ nlohmann::ordered_json to_json(const Experiment& experiment, const Capacity& cap
     json["form"] = name(step.form);
     json["buffer_length"] = experiment.linear.buffer_length;
     json["batch"] = step.shape.decode.sequences + step.shape.prefill.sequences;
-    json["context"] = step.shape.decode.context_max;
-    json["prefill_tokens"] = step.shape.prefill.new_tokens;
+    const PrefillShape& prompts = step.shape.prefill;
+    json["context"] = prompts.sequences > 0 ? prompts.cached_tokens / prompts.sequences
+                                            : step.shape.decode.context_max;
+    json["prefill_tokens"] = prompts.new_tokens;
     json["buffered_tokens"] = work.buffered_tokens;
     json["flushes"] = work.flushes;
     json["drafts"] = step.shape.drafts;

@@ -95,6 +95,7 @@ class Explain(CliTest):
         self.assertNotIn("attention.decode", names)
         cached = self.json("explain", "experiment.yaml", "--prefill", 2048, "--context", 4096)
         self.assertGreater(cached["step_us"], result["step_us"])
+        self.assertEqual((result["context"], cached["context"]), (0, 4096))
 
     def test_several_prompts_at_once(self):
         one, four = (self.json("explain", "experiment.yaml", "--prefill", 512, "--batch", batch) for batch in (1, 4))
