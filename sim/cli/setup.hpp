@@ -11,8 +11,9 @@
 
 namespace kvsim {
 
-// Prices steps with the fit in the experiment's profile folder. Throws ConfigError when that cannot be read
-// or lacks the experiment's form.
+// Prices steps with the fits in the experiment's profile folder, and what they lack on the roofline. Throws
+// ConfigError when the folder is not there though it was named, or a fit cannot be read or claims the
+// impossible.
 StepCost make_step_cost(const Experiment& experiment);
 
 // KV entries that a request of the experiment holds when it ends: the context of a steady workload and
