@@ -200,6 +200,11 @@ struct CrossReferences {
             for (const Mistake& m : error.mistakes())
                 mistakes.push_back({parallelism, "parallelism", format_mistake(m)});
         }
+        if (experiment.parallelism.tp > 1 && experiment.device.link_bandwidth.value() == 0.0) {
+            mistakes.push_back({parallelism, "parallelism.tp",
+                                fmt::format("expected 1, because device {} has no link_bandwidth, got {}",
+                                            experiment.device.name, experiment.parallelism.tp)});
+        }
         const std::vector<std::string> models = folders.names(FileKind::kModel);
         const std::vector<std::string_view> known(models.begin(), models.end());
         for (const YamlEntry& entry : unfused) {
