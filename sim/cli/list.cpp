@@ -70,7 +70,7 @@ struct Kind {
     Axis axis = Axis::kNone;  // of a policy
 };
 
-constexpr std::array<Kind, 20> kKinds{{
+constexpr std::array<Kind, 21> kKinds{{
     {"models", "files of configs/models: `model` of an experiment", [] { return files(FileKind::kModel); }},
     {"devices", "files of configs/devices: `device`", [] { return files(FileKind::kDevice); }},
     {"engines", "files of configs/engines: `engine`", [] { return files(FileKind::kEngine); }},
@@ -82,6 +82,8 @@ constexpr std::array<Kind, 20> kKinds{{
      Axis::kStructural},
     {"flush", "when a buffer is folded into its state: `linear.flush.policy`",
      [] { return entries(flush_policies()); }, Axis::kTemporal},
+    {"snapshots", "when a row flushes for a copy of its state: keys of `engine.prefix_cache`",
+     [] { return entries(kSnapshotRules); }, Axis::kTemporal},
     {"speculation", "how many drafts are verified: `speculation.policy`",
      [] { return entries(speculation_policies()); }, Axis::kTemporal},
     {"steps", "how an engine mixes prefill and decode: `scheduler.steps`",

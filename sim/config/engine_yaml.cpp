@@ -65,6 +65,7 @@ std::optional<PrefixCacheSpec> read_prefix_cache(const YamlCursor& map, const Me
     if (paged != nullptr && !paged->aligned_prefix_cache)
         map.mistake("expected memory.aligned_prefix_cache: true, because snapshots take blocks of the pool");
     spec.slots_in_use = map.find("slots_in_use").small_integer({1, most_slots}, spec.slots_in_use);
+    spec.at_preemption = map.find("at_preemption").boolean(spec.at_preemption);
     return spec;
 }
 
@@ -134,6 +135,7 @@ void write_engine(YAML::Emitter& out, const EngineSpec& engine) {
         out << YAML::Key << "prefix_cache" << YAML::Value << YAML::BeginMap;
         pair("snapshot_tokens", engine.prefix_cache->snapshot_tokens);
         pair("slots_in_use", engine.prefix_cache->slots_in_use);
+        pair("at_preemption", engine.prefix_cache->at_preemption);
         out << YAML::EndMap;
     }
     out << YAML::EndMap;

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::string_view kAuto = "auto";
 constexpr std::array<std::string_view, 3> kFormChoices{name(Form::kRecurrent), name(Form::kBuffered), kAuto};
+constexpr std::string_view kAtPreemption = "at_preemption";
 constexpr IntRange kBufferLength{1, 128};  // 128: the largest ring of the kernels
 
 // The policies that bound the flushes of a step.
@@ -30,6 +31,13 @@ FlushSpec read_flush(const YamlCursor& value) {
     std::vector<std::string_view> names;
     for (const FlushPolicyEntry& entry : flush_policies()) names.push_back(entry.name);
     if (!value.is_map()) {
+        if (value.is_word(kAtPreemption)) {
+            value.mistake(fmt::format(
+                "expected one of {}, got {}: beside any of them it is a key of engine.prefix_cache, where "
+                "a row that gives way leaves its state",
+                join(names), kAtPreemption));
+            return flush;
+        }
         if (const auto index = value.choice_index(names)) flush.policy = names[*index];
         return flush;
     }

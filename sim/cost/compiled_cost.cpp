@@ -45,6 +45,8 @@ struct CompiledStepCost::Impl {
         plan.constant.cost.add(pricer.host_gap());
         forward.add(shape, 1, 0, plan);
         end.clear();
+        append_folds(cost.context(), shape.folds, end);
+        for (const Operator& op : end) plan.folds += pricer.price(op).time;
         append_end(cost.context(), shape, end);
         for (const Operator& op : end) plan.constant.add(op, pricer.price(op), 1);
         if (shape.drafts == 0) return;

@@ -137,7 +137,8 @@ StepPrice StepCost::price(const StepShape& shape) const {
         }
     }
     StepShape unflushed = shape;
-    std::int64_t flushes = 0;
+    unflushed.folds = {};
+    std::int64_t flushes = shape.folds.states;
     for (LinearWork& work : unflushed.linear) {
         flushes += work.flushes;
         work.flushes = 0;

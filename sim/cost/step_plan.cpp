@@ -32,6 +32,8 @@ void for_each_number(const StepShape& shape, Use&& use) {
     use(kRest + 1, shape.logit_rows);
     use(kRest + 2, shape.drafts);
     use(kRest + 3, shape.state_copies);
+    use(kRest + 4, shape.folds.states);
+    use(kRest + 5, shape.folds.records);
 }
 
 Bytes& owned(ByteLedger& bytes, Owner owner) {
@@ -65,6 +67,7 @@ std::size_t PlanKey::hash() const {
 
 void StepPlan::clear() {
     constant = {};
+    folds = {};
     linear.clear();
     attention.clear();
     beside_layers = 0;
@@ -113,6 +116,7 @@ void AttentionTerm::renew(const DecodeAttentionShape& contexts, const OperatorPr
 StepPrice StepPlan::price(const StepShape& shape, const LinearPart* part, const OperatorPricer& pricer) {
     StepPrice price;
     price.bytes = constant.bytes;
+    price.flush_time = folds;
     CostSums sums = constant.cost;
     for (LinearTerm& term : linear) {
         term.renew(*part, shape[term.form], pricer);

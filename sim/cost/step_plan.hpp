@@ -13,7 +13,7 @@ namespace kvsim {
 
 // Rows and tokens of a step without prompts.
 struct PlanKey {
-    std::array<std::int64_t, 2 * kFormCount + 4> numbers{};
+    std::array<std::int64_t, 2 * kFormCount + 6> numbers{};
 
     PlanKey() = default;
     explicit PlanKey(const StepShape& shape);
@@ -50,6 +50,7 @@ struct AttentionTerm {
 struct StepPlan {
     PlanKey key;
     PassSums constant;  // host gap included
+    Time folds;         // of which: flushes beside the launches
     std::vector<LinearTerm> linear;
     std::vector<AttentionTerm> attention;
     // Layers whose mixers run beside each other: constants of one layer on either branch, which linear terms

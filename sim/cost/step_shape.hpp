@@ -26,6 +26,12 @@ struct PrefillShape {
     std::int64_t query_key_pairs = 0;
 };
 
+// Flushes beside the launches of decode rows, each by a kernel of its own: of rows that decode no more.
+struct FoldShape {
+    std::int64_t states = 0;   // of a request
+    std::int64_t records = 0;  // that they take in, of all together
+};
+
 struct StepShape {
     std::array<LinearWork, kFormCount> linear{};  // decode rows, by form
     DecodeAttentionShape decode;
@@ -36,6 +42,7 @@ struct StepShape {
     // sequences tokens each: T = 1 + k of the step before.
     int drafts = 0;
     std::int64_t state_copies = 0;  // of a request's state and window, to or from a snapshot
+    FoldShape folds;
 
     LinearWork& operator[](Form f) { return linear[static_cast<std::size_t>(f)]; }
     const LinearWork& operator[](Form f) const { return linear[static_cast<std::size_t>(f)]; }

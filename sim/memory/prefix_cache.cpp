@@ -42,6 +42,12 @@ const PrefixCache::Hit& PrefixCache::look_up(Request request, std::int64_t most_
     prompt.most_tokens = most_tokens;
     prompt.hit = {};
     prompt.hit_node = kRoot;
+    if (prompt.tail != kRoot) {
+        find_tail(prompt);
+        KVSIM_CHECK(prompt.hit.tokens <= most_tokens, "a tail of {} tokens for a request of {}",
+                    prompt.hit.tokens, most_tokens);
+        return prompt.hit;
+    }
     const auto most = std::min(prompt.keys.size(), static_cast<std::size_t>(most_tokens / interval_));
     std::int64_t held = 0;
     for (std::size_t i = 0; i < most; ++i) {
@@ -57,6 +63,15 @@ const PrefixCache::Hit& PrefixCache::look_up(Request request, std::int64_t most_
     return prompt.hit;
 }
 
+// All of the request's tokens but the last: nothing longer can be found.
+void PrefixCache::find_tail(Prompt& prompt) const {
+    prompt.hit.tokens = prompt.hit.known_tokens = prompt.tail_tokens;
+    prompt.hit.shared_pages = 0;
+    prompt.hit_node = nodes_[prompt.tail].parent;
+    for (std::uint32_t node = prompt.hit_node; node != kRoot; node = nodes_[node].parent)
+        prompt.hit.shared_pages += nodes_[node].holders > 0 ? node_pages_ : 0;
+}
+
 void PrefixCache::enter(Request request, std::int64_t asked_tokens) {
     Prompt& prompt = prompts_[request];
     const std::int64_t tokens = prompt.hit.tokens;
@@ -68,9 +83,13 @@ void PrefixCache::enter(Request request, std::int64_t asked_tokens) {
     if (tokens == 0) return;
     ++counts_.hits;
     prompt.node = prompt.hit_node;
-    prompt.depth = static_cast<std::uint32_t>(tokens / interval_);
+    prompt.depth = depth_of(prompt.node);
     for (std::uint32_t node = prompt.node; node != kRoot; node = nodes_[node].parent) hold(node);
-    take_snapshot(prompt.node);  // used: it goes last again
+    if (prompt.tail != kRoot) {
+        take_tail(prompt);
+    } else {
+        take_snapshot(prompt.node);  // used: it goes last again
+    }
 }
 
 std::int64_t PrefixCache::extend(Request request, std::int64_t tokens) {
@@ -84,7 +103,7 @@ std::int64_t PrefixCache::extend(Request request, std::int64_t tokens) {
     while (prompt.depth < depth) {
         const std::uint64_t key = prompt.keys[prompt.depth++];
         std::uint32_t node = find(key);
-        if (node == kRoot) node = add(key, prompt.node);
+        if (node == kRoot) node = add({.key = key, .parent = prompt.node});
         shared += nodes_[node].holders > 0 ? 1 : 0;
         hold(node);
         prompt.node = node;
@@ -93,10 +112,18 @@ std::int64_t PrefixCache::extend(Request request, std::int64_t tokens) {
     return shared * node_pages_;
 }
 
-std::int64_t PrefixCache::leave(Request request) {
+std::int64_t PrefixCache::shared_pages(Request request) const {
+    std::int64_t shared = 0;
+    for (std::uint32_t node = prompts_[request].node; node != kRoot; node = nodes_[node].parent)
+        shared += nodes_[node].holders > 1 ? node_pages_ : 0;
+    return shared;
+}
+
+std::int64_t PrefixCache::leave(Request request, std::int64_t tail_tokens) {
     Prompt& prompt = prompts_[request];
     const std::uint32_t end = prompt.node;
     ++version_;
+    if (tail_tokens > 0) add_tail(request, tail_tokens);  // before its path: it goes first
     std::int64_t shared = 0;
     for (std::uint32_t node = end; node != kRoot; node = nodes_[node].parent) {
         put_back(node);
@@ -109,7 +136,8 @@ std::int64_t PrefixCache::leave(Request request) {
 }
 
 void PrefixCache::forget(Request request) {
-    KVSIM_CHECK(prompts_[request].node == kRoot, "request {} is forgotten while it runs", request);
+    KVSIM_CHECK(prompts_[request].node == kRoot && prompts_[request].tail == kRoot,
+                "request {} is forgotten while it runs or waits", request);
     prompts_[request].keys.clear();
     prompts_[request].looked_up = 0;
 }
@@ -118,8 +146,9 @@ std::int64_t PrefixCache::slots_left(const MemoryPool& pool) const {
     return size_.slots - pool.requests() * slots_in_use_;
 }
 
-bool PrefixCache::has_room(const MemoryPool& pool) const {
-    return size_.slots_per_snapshot <= slots_left(pool) && size_.units_per_snapshot <= pool.units_left();
+bool PrefixCache::has_room(const MemoryPool& pool, std::int64_t pages) const {
+    return size_.slots_per_snapshot <= slots_left(pool) &&
+           size_.units_per_snapshot + pages * size_.units_per_page <= pool.units_left();
 }
 
 void PrefixCache::fit(const MemoryPool& pool) {
@@ -144,7 +173,7 @@ std::uint32_t PrefixCache::find(std::uint64_t key) const {
     return found == node_of_key_.end() ? kRoot : found->second;
 }
 
-std::uint32_t PrefixCache::add(std::uint64_t key, std::uint32_t parent) {
+std::uint32_t PrefixCache::add(const Node& added) {
     std::uint32_t node = 0;
     if (free_.empty()) {
         node = static_cast<std::uint32_t>(nodes_.size());
@@ -153,12 +182,42 @@ std::uint32_t PrefixCache::add(std::uint64_t key, std::uint32_t parent) {
         node = free_.back();
         free_.pop_back();
     }
-    nodes_[node] = {key, parent, 0, 0, false};
-    ++nodes_[parent].children;
-    node_of_key_.emplace(key, node);
+    nodes_[node] = added;
+    ++nodes_[added.parent].children;
     unheld_.push(node);
+    if (added.tail) return node;
+    node_of_key_.emplace(added.key, node);
     ++nodes_in_use_;
     return node;
+}
+
+std::uint32_t PrefixCache::depth_of(std::uint32_t node) const {
+    std::uint32_t depth = 0;
+    for (; node != kRoot; node = nodes_[node].parent) ++depth;
+    return depth;
+}
+
+std::int64_t PrefixCache::pages_of_tail(const Prompt& prompt) const {
+    const std::int64_t pages = (prompt.tail_tokens + size_.page_tokens - 1) / size_.page_tokens;
+    return pages - depth_of(nodes_[prompt.tail].parent) * node_pages_;
+}
+
+void PrefixCache::add_tail(Request request, std::int64_t tokens) {
+    Prompt& prompt = prompts_[request];
+    KVSIM_CHECK(prompt.tail == kRoot && tokens > prompt.depth * interval_,
+                "request {} leaves a tail up to {} tokens behind {} of {}", request, tokens, prompt.depth,
+                interval_);
+    prompt.tail = add({.key = request, .parent = prompt.node, .tail = true});
+    prompt.tail_tokens = tokens;
+    tail_pages_ += pages_of_tail(prompt);
+    take_snapshot(prompt.tail);
+}
+
+// Its pages are the request's again, which holds its path, and its state has been copied.
+void PrefixCache::take_tail(Prompt& prompt) {
+    snapshots_.remove(prompt.tail);
+    --snapshot_count_;
+    remove(prompt.tail);
 }
 
 void PrefixCache::hold(std::uint32_t node) {
@@ -193,18 +252,29 @@ void PrefixCache::drop_snapshot(std::uint32_t node) {
     ++counts_.evicted_snapshots;
 }
 
+void PrefixCache::remove(std::uint32_t node) {
+    const Node& gone = nodes_[node];
+    unheld_.remove(node);
+    if (gone.tail) {
+        Prompt& prompt = prompts_[gone.key];
+        tail_pages_ -= pages_of_tail(prompt);
+        prompt.tail = kRoot;
+    } else {
+        node_of_key_.erase(gone.key);
+        --nodes_in_use_;
+    }
+    --nodes_[gone.parent].children;
+    free_.push_back(node);
+}
+
 // Removes the node, and those before it, as far as they lead to no snapshot and nobody holds them.
 void PrefixCache::prune(std::uint32_t node) {
     while (node != kRoot) {
         const Node& last = nodes_[node];
         if (last.snapshot || last.children > 0 || last.holders > 0) return;
         const std::uint32_t parent = last.parent;
-        node_of_key_.erase(last.key);
-        unheld_.remove(node);
-        --nodes_[parent].children;
-        --nodes_in_use_;
-        free_.push_back(node);
-        counts_.evicted_pages += node_pages_;
+        counts_.evicted_pages += last.tail ? pages_of_tail(prompts_[last.key]) : node_pages_;
+        remove(node);
         node = parent;
     }
 }

@@ -12,6 +12,9 @@
 // one that was taken or used the longest ago. Pages behind the last snapshot of their branch are of no use
 // and go at once.
 //
+// A request that gives way may leave a tail: a node of its own behind its path, of all pages up to its last
+// token, with a snapshot there. It alone finds it, and takes it out of the tree when it is admitted again.
+//
 // A request costs O(its blocks + its intervals). Memory: nodes of what the pool holds, 8 bytes per interval
 // of the prompts that are in the system.
 #pragma once
@@ -62,20 +65,25 @@ class PrefixCache {
     // Returns pages that it no longer needs, because others hold the same ones. Prompts without hashes that
     // far are not kept.
     std::int64_t extend(Request request, std::int64_t tokens);
-    // It runs no longer. Returns those of its pages that others hold still.
-    std::int64_t leave(Request request);
+    // It runs no longer. Returns those of its pages that others hold still. Behind its path it leaves a tail
+    // up to `tail_tokens`, where a snapshot was taken; 0: none.
+    std::int64_t leave(Request request, std::int64_t tail_tokens = 0);
+    // Tokens of its path, and the pages of these that others hold too.
+    std::int64_t path_tokens(Request request) const { return prompts_[request].depth * interval_; }
+    std::int64_t shared_pages(Request request) const;
     // It has left the system.
     void forget(Request request);
 
     // Lets go of what does not fit beside the requests in `pool`: to be called whenever these take more.
     void fit(const MemoryPool& pool);
-    // Whether there is memory for a snapshot beside them, if everything else went.
-    bool has_room(const MemoryPool& pool) const;
+    // Whether there is memory for a snapshot and `pages` beside them, if everything else went.
+    bool has_room(const MemoryPool& pool, std::int64_t pages = 0) const;
     void took_snapshots(std::int64_t count) { counts_.snapshots += count; }
 
     // Tokens of paths of running requests that were counted for another request already.
     std::int64_t shared_tokens() const { return (paths_ - held_) * interval_; }
-    std::int64_t cached_pages() const { return unheld() * node_pages_; }  // that no running request holds
+    // That no running request holds.
+    std::int64_t cached_pages() const { return (nodes_in_use_ - held_) * node_pages_ + tail_pages_; }
     std::int64_t snapshots() const { return snapshot_count_; }
     const PrefixCounts& counts() const { return counts_; }
 
@@ -87,6 +95,7 @@ class PrefixCache {
         std::uint32_t children = 0;
         std::uint32_t holders = 0;  // running requests whose path it is on
         bool snapshot = false;      // of the state at its end
+        bool tail = false;          // key: the request whose it is
     };
     struct Prompt {
         std::vector<std::uint64_t> keys;  // of its nodes
@@ -96,11 +105,18 @@ class PrefixCache {
         std::int64_t most_tokens = 0;     // within so many tokens,
         std::uint64_t looked_up = 0;      // when the version was this
         std::uint32_t hit_node = kRoot;   // its end
+        std::uint32_t tail = kRoot;       // that it left: none
+        std::int64_t tail_tokens = 0;     // up to its end
     };
 
-    std::int64_t unheld() const { return nodes_in_use_ - held_; }
     std::uint32_t find(std::uint64_t key) const;  // kRoot: not there
-    std::uint32_t add(std::uint64_t key, std::uint32_t parent);
+    std::uint32_t add(const Node& node);
+    void add_tail(Request request, std::int64_t tokens);
+    std::int64_t pages_of_tail(const Prompt& prompt) const;
+    std::uint32_t depth_of(std::uint32_t node) const;
+    void find_tail(Prompt& prompt) const;
+    void take_tail(Prompt& prompt);
+    void remove(std::uint32_t node);
     void hold(std::uint32_t node);
     void put_back(std::uint32_t node);
     void take_snapshot(std::uint32_t node);
@@ -120,9 +136,10 @@ class PrefixCache {
     RecencyList unheld_;     // nodes, by when they were put back
     RecencyList snapshots_;  // nodes, by when their snapshot was taken or used
     std::vector<Prompt> prompts_;
-    std::int64_t nodes_in_use_ = 0;  // without the root
+    std::int64_t nodes_in_use_ = 0;  // without the root and tails
     std::int64_t held_ = 0;          // of these, by running requests
     std::int64_t paths_ = 0;         // nodes of the paths of all running requests together
+    std::int64_t tail_pages_ = 0;
     std::int64_t snapshot_count_ = 0;
     std::uint64_t version_ = 1;  // changes with whatever a look-up could find
     PrefixCounts counts_;

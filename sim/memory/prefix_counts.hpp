@@ -22,6 +22,7 @@ struct PrefixCounts {
         evicted_snapshots += other.evicted_snapshots;
         return *this;
     }
+    bool operator==(const PrefixCounts&) const = default;
 };
 
 }  // namespace kvsim

@@ -15,8 +15,8 @@ namespace kvsim {
 
 // ---- engine file, `scheduler:` ----
 
-// prefill_first: a step is either prefill, which goes first, or decode (SGLang). mixed: every step decodes all
-// rows and fills up its token budget with prefill (vLLM).
+// prefill_first: a step is either prefill, which goes first, or decode (SGLang). mixed: every step decodes
+// all rows and fills up its token budget with prefill (vLLM).
 enum class StepRule : std::uint8_t { kPrefillFirst, kMixed };
 inline constexpr std::array<std::string_view, 2> kStepRuleNames{"prefill_first", "mixed"};
 
@@ -29,8 +29,8 @@ inline constexpr std::array<std::string_view, 2> kVictimRuleNames{"fewest_output
 
 // What admission sets aside of the KV pool for a request. declared: prompt and declared answer, so that
 // nothing is ever preempted. estimated: the prompt, and for every running request new_token_ratio of the
-// answer that is still to come (SGLang; the ratio decays while nothing is preempted). prompt: the prompt alone
-// (vLLM).
+// answer that is still to come (SGLang; the ratio decays while nothing is preempted). prompt: the prompt
+// alone (vLLM).
 enum class AdmissionRule : std::uint8_t { kDeclared, kEstimated, kPrompt };
 inline constexpr std::array<std::string_view, 3> kAdmissionRuleNames{"declared", "estimated", "prompt"};
 
@@ -49,17 +49,28 @@ struct SchedulerSpec {
 
 // ---- engine file, `prefix_cache:`; without it every prompt is computed whole ----
 
+// When a state is copied into the cache, for which a row with a buffer flushes: keys of `prefix_cache`.
+struct SnapshotRule {
+    std::string_view name;
+    std::string_view help;
+};
+inline constexpr std::array<SnapshotRule, 2> kSnapshotRules{
+    {{"snapshot_tokens", "at multiples of so many tokens, in prefill and decode"},
+     {"at_preemption", "when a request gives way: it goes on from there, not from its first token"}}};
+
 struct PrefixCacheSpec {
     int snapshot_tokens = 256;  // between snapshots of a state, rounded up to whole KV pages
-    // Where pools are split: slots that a running request takes of those that are set aside for it. The others
-    // hold snapshots.
+    // Where pools are split: slots that a running request takes of those that are set aside for it. The
+    // others hold snapshots.
     int slots_in_use = 1;
+    // A request that gives way leaves a snapshot of all that it has computed, from which it goes on.
+    bool at_preemption = false;
     bool operator==(const PrefixCacheSpec&) const = default;
 };
 
 // ---- experiment file ----
 
-struct FlushSpec {  // `linear.flush`
+struct FlushSpec {                        // `linear.flush`
     std::string policy = "fixed_length";  // of flush_policies()
     int most_per_step = 0;  // deferred: rows that may flush in a step; 0: rows / buffer_length, rounded up
     bool operator==(const FlushSpec&) const = default;
@@ -74,7 +85,7 @@ struct AcceptanceSpec {  // `speculation.acceptance`
     bool operator==(const AcceptanceSpec&) const = default;
 };
 
-struct SpeculationSpec {  // `speculation`
+struct SpeculationSpec {          // `speculation`
     std::string policy = "none";  // of speculation_policies()
     int drafts = 0;               // static: k; goodput: the largest k
     // table: {smallest batch, k}, batches ascending from 1
@@ -111,7 +122,7 @@ struct ServingSpec {
     int replicas = 1;
     RouterRule router = RouterRule::kRoundRobin;
     SloSpec slo;
-    Time warmup;                        // requests that arrive before it are left out of the percentiles
+    Time warmup;  // requests that arrive before it are left out of the percentiles
     std::optional<ServiceSpec> service;
     bool operator==(const ServingSpec&) const = default;
 };

@@ -138,6 +138,7 @@ void Collector::step(const StepShape& shape, const StepPrice& price, std::int64_
         linear_tokens_ += work.new_tokens;
         flushes_ += work.flushes;
     }
+    flushes_ += shape.folds.states;
     ++steps_;
     busy_ += price.time;
     linear_time_ += price.linear_time;

@@ -28,12 +28,9 @@ Replica::Replica(const ReplicaSpec& spec, std::unique_ptr<DecodeRows> rows, Coll
       admission_(spec.scheduler, spec.drafts),
       rows_(std::move(rows)),
       collector_(collector),
-      queue_(spec.scheduler.order),
-      least_chunk_(spec.step_tokens) {
+      queue_(spec.scheduler.order) {
     KVSIM_CHECK(spec.step_tokens >= 1, "steps of {} tokens", spec.step_tokens);
-    if (!spec.prefix_cache) return;
-    cache_.emplace(*spec.prefix_cache, spec.pool);
-    if (least_chunk_ > cache_->interval()) least_chunk_ -= least_chunk_ % cache_->interval();
+    if (spec.prefix_cache) cache_.emplace(*spec.prefix_cache, spec.pool);
 }
 
 std::optional<Limit> Replica::refuses(const Arrival& arrival) const {
@@ -160,6 +157,15 @@ std::int64_t Replica::chunk_tokens(const InFlight& r, std::int64_t budget) const
     return end > r.prefilled ? end - r.prefilled : budget;
 }
 
+// That prefill part of one prompt and nothing else, from wherever it starts.
+std::int64_t Replica::most_chunks(std::int64_t tokens) const {
+    const std::int64_t budget = spec_.step_tokens;
+    if (!cache_) return tokens / budget;
+    const std::int64_t interval = cache_->interval();
+    if (interval <= budget) return tokens / (budget - budget % interval) + 1;
+    return (tokens / interval + 2) * ((interval + budget - 1) / budget);
+}
+
 // The state is up to date wherever prefill gets to, so that a snapshot costs a copy and folds nothing.
 void Replica::plan_snapshots(Chunk& chunk) {
     const InFlight& r = table_[chunk.slot];
@@ -223,6 +229,7 @@ void Replica::preempt(Slot slot, Time now) {
     InFlight& r = table_[slot];
     const std::int64_t left = r.declared - generated(slot);
     if (r.state == RequestState::kDecoding) {
+        const std::int64_t buffered = rows_->buffered_tokens();
         const std::int64_t yielded = rows_->leave(slot);
         if (yielded > 0) r.last_token = decode_end_;
         r.generated += yielded;
@@ -230,11 +237,12 @@ void Replica::preempt(Slot slot, Time now) {
         r.flush += flush_clock_;
         r.preempted -= now;
         admission_.left_decode(left);
-        release(slot, pool_.pages(r.target + yielded));
+        give_way(slot, pool_.pages(r.target + yielded),
+                 {r.target + yielded, buffered - rows_->buffered_tokens()});
     } else {
         if (partial_ == slot) partial_.reset();
         admission_.left_prefill(left);
-        release(slot, r.pages);
+        give_way(slot, r.pages, {r.prefilled, 0});
     }
     stop_running(slot);
     r.state = RequestState::kWaiting;
@@ -253,6 +261,26 @@ void Replica::preempt(Slot slot, Time now) {
 // What others hold of its prefix stays with them, and the rest of it with the cache.
 void Replica::release(Slot slot, std::int64_t pages) {
     pool_.release(pages - (cache_ ? cache_->leave(slot) : 0));
+}
+
+// A victim may leave what it has computed, if that fits beside those who stay and their next step: then it
+// outlasts this step.
+void Replica::give_way(Slot slot, std::int64_t pages, const Computed& computed) {
+    if (!cache_ || !spec_.prefix_cache->at_preemption || computed.tokens <= cache_->path_tokens(slot))
+        return release(slot, pages);
+    const std::int64_t shared = cache_->shared_pages(slot);
+    pool_.release(pages - shared);
+    const std::int64_t wanted = pool_.pages(computed.tokens) - shared + rows_->pages_needed();
+    const bool leaves = cache_->has_room(pool_, wanted);
+    cache_->leave(slot, leaves ? computed.tokens : 0);
+    if (!leaves) return;
+    cache_->took_snapshots(1);
+    ++shape_.state_copies;
+    if (computed.records > 0) {
+        ++shape_.folds.states;
+        shape_.folds.records += computed.records;
+    }
+    cache_->fit(pool_);
 }
 
 void Replica::stop_running(Slot slot) {
@@ -388,7 +416,7 @@ void Replica::check_books(std::int64_t tokens) {
                 rows);
     // Invariant 10: only the prefill of one long prompt takes steps without a token.
     idle_steps_ = tokens > 0 ? 0 : idle_steps_ + 1;
-    KVSIM_CHECK(idle_steps_ == 0 || idle_steps_ <= longest_ / least_chunk_ + 3, "{} steps without a token",
+    KVSIM_CHECK(idle_steps_ == 0 || idle_steps_ <= most_chunks(longest_) + 3, "{} steps without a token",
                 idle_steps_);
 }
 

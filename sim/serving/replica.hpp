@@ -8,6 +8,8 @@
 //
 // Preemption is by recompute: the victim keeps the tokens that it has had, and they are prefilled again with
 // its prompt; the step that completes them yields the next token. A step that has preempted admits nobody.
+// With a prefix cache it may leave its KV pages and its state there, brought up to date by a flush: what is
+// left of these when it is admitted again need not be computed.
 //
 // Prefix cache. A request that is admitted starts from the longest prefix that the cache has a state for, but
 // always computes its last token. Snapshots are taken of the state at the last multiple of the interval that
@@ -85,12 +87,19 @@ class Replica {
         std::int64_t snapshot = 0;
     };
 
+    // By a request that gives way: tokens in the KV cache, and those of them that its state lacks.
+    struct Computed {
+        std::int64_t tokens = 0;
+        std::int64_t records = 0;
+    };
+
     AdmissionRequest asks(Slot slot);
     bool head_is_admitted();
     void admit(Slot slot, Time now);
     void form_prefill(Time now, bool admits);
     std::int64_t take_chunk(Slot slot, std::int64_t budget);  // what it leaves of the budget
     std::int64_t chunk_tokens(const InFlight& request, std::int64_t budget) const;
+    std::int64_t most_chunks(std::int64_t tokens) const;
     void plan_snapshots(Chunk& chunk);
     void cache_prefix(const Chunk& chunk);
     void release(Slot slot, std::int64_t pages);
@@ -105,6 +114,7 @@ class Replica {
     std::int64_t end_prefill(Time now);
     void first_token_or_next(Slot slot, Time now);
     void join(Slot slot, Time now);
+    void give_way(Slot slot, std::int64_t pages, const Computed& computed);
     void stop_running(Slot slot);
     void finish(Slot slot, Time now);
     void report(std::int64_t tokens, Time now);
@@ -139,7 +149,6 @@ class Replica {
     std::int64_t past_tokens_ = 0;
     std::int64_t waiting_tokens_ = 0;  // had by those who wait after a preemption
     std::int64_t longest_ = 1;         // most tokens that any request had to prefill
-    std::int64_t least_chunk_;         // tokens of a step that prefills part of a prompt and nothing else
     std::int64_t idle_steps_ = 0;      // steps since a token came out
 };
 

@@ -82,11 +82,14 @@ class SampledRows final : public DecodeRows {
     void add_gaps(Time now, std::int64_t tokens, std::vector<TokenGap>& gaps);
     void advance_pages(const StepRule& next);
     void advance_rings(const StepRule& next);
+    void form_snapshots(StepShape& shape, LinearWork& work);
+    void find_snapshots();
 
     Form verifies_;
     bool buffered_;
     RingRule ring_;
     std::int32_t page_;
+    std::int32_t snapshot_interval_;  // tokens; 0: no snapshots
     Acceptance acceptance_;
     SpeculativeTimes times_;
     std::unique_ptr<SpeculationPolicy> policy_;
@@ -114,6 +117,8 @@ class SampledRows final : public DecodeRows {
     std::int64_t pages_grown_ = 0;
     Time last_end_;  // of the last step: latest token of every row that is not fresh
     std::vector<Fresh> fresh_;
+    std::vector<Slot> snapshots_;       // rows of which the next step takes one
+    std::vector<std::size_t> flushed_;  // rows that flush in the step that is formed, though not yet due
 };
 
 SampledRows::SampledRows(const SampledRowsParts& parts)
@@ -121,6 +126,7 @@ SampledRows::SampledRows(const SampledRowsParts& parts)
       buffered_(verifies_ == Form::kVerifyBuffered),
       ring_(parts.linear, parts.draft_records),
       page_(parts.page_tokens),
+      snapshot_interval_(static_cast<std::int32_t>(parts.snapshot_interval)),
       acceptance_(acceptance_of(parts.speculation)),
       times_(verifies_, ring_, acceptance_, *parts.pricer),
       policy_(make_speculation_policy(parts.speculation, times_)),
@@ -174,6 +180,7 @@ std::int64_t SampledRows::leave(Slot slot) {
     count(i, -1);
     remove(i);
     std::erase_if(fresh_, [slot](const Fresh& row) { return row.slot == slot; });
+    std::erase(snapshots_, slot);
     return tokens;
 }
 
@@ -192,11 +199,37 @@ void SampledRows::form_step(StepShape& shape, const FlushConditions&) {
     work.buffered_tokens = sums_.buffered;
     work.flushes = sums_.flushes;
     work.flushed_tokens = sums_.flushed + (form == Form::kBuffered ? sums_.flushes : 0);
+    form_snapshots(shape, work);
     const std::int32_t longest = *std::max_element(context_.begin(), context_.end());
     shape.decode = {rows(), sums_.context, longest};
     shape.logit_rows += work.new_tokens;
     shape.drafts = next_drafts_;
     in_step_ = true;
+}
+
+// What a row has kept is known when its step has ended, so that the step after copies the state, at whatever
+// token the row has come to: first it folds the records that the row comes with, as a flush that is due does.
+void SampledRows::form_snapshots(StepShape& shape, LinearWork& work) {
+    shape.state_copies += static_cast<std::int64_t>(snapshots_.size());
+    flushed_.clear();
+    for (const Slot slot : snapshots_) {
+        const std::size_t i = index_of(slot);
+        if (fill_[i] == 0 || fill_[i] >= step_.flush_at) continue;
+        flushed_.push_back(i);
+        ++work.flushes;
+        work.flushed_tokens += fill_[i] - step_.kept_fill;
+    }
+}
+
+// Rows that the step has brought to a multiple of the interval, or past it, and that go on.
+void SampledRows::find_snapshots() {
+    snapshots_.clear();
+    if (snapshot_interval_ == 0) return;
+    for (std::size_t i = 0; i < slot_.size(); ++i) {
+        const std::int32_t before = context_[i] - tokens_[i];
+        if (remaining_[i] > 0 && context_[i] / snapshot_interval_ > before / snapshot_interval_)
+            snapshots_.push_back(slot_[i]);
+    }
 }
 
 std::int64_t SampledRows::end_step(Time now, std::vector<TokenGap>& gaps, std::vector<Slot>& finished) {
@@ -208,6 +241,8 @@ std::int64_t SampledRows::end_step(Time now, std::vector<TokenGap>& gaps, std::v
     last_end_ = now;
     const StepRule next = rule_of(next_drafts_);
     pages_grown_ = tokens;  // with pages of one token
+    for (const std::size_t i : flushed_) fill_[i] = step_.kept_fill;
+    find_snapshots();
     if (page_ > 1) advance_pages(next);
     if (buffered_) advance_rings(next);
     step_ = next;
@@ -387,7 +422,9 @@ void SampledRows::remove(std::size_t i) {
 }  // namespace
 
 std::unique_ptr<DecodeRows> make_sampled_rows(const SampledRowsParts& parts) {
-    KVSIM_CHECK(parts.pricer != nullptr && parts.page_tokens > 0, "pages of {} tokens", parts.page_tokens);
+    KVSIM_CHECK(parts.pricer != nullptr && parts.page_tokens > 0 && parts.snapshot_interval >= 0 &&
+                    parts.snapshot_interval <= kMostRowTokens,
+                "pages of {} tokens, snapshots every {}", parts.page_tokens, parts.snapshot_interval);
     KVSIM_CHECK(parts.linear.drafts == parts.speculation.most_drafts(),
                 "memory for {} drafts, speculation with {}", parts.linear.drafts,
                 parts.speculation.most_drafts());

@@ -10,6 +10,11 @@
 // entries of rejected drafts are given back at the end of the step. A step with T = 1 is plain decode, in the
 // form kRecurrent or kBuffered.
 //
+// With a prefix cache the step after one that has brought a row to a multiple of the interval, or past it,
+// takes a snapshot of its state: with a buffer the row flushes in that step, and the snapshot is of the token
+// that the row came with (and of the step's own where T = 1, which folds it too). SGLang takes it at the
+// multiple, from the states that its verification stores; records are folded all or not at all.
+//
 // Draws hang on (seed, request, context) alone: whatever the batch, the policy or the replica, and also after
 // a preemption, a request at a context keeps the same drafts.
 #pragma once
@@ -34,6 +39,7 @@ struct SampledRowsParts {
     int page_tokens = 1;                 // of a KV page
     std::uint64_t seed = 1;              // of the run
     const StepPricer* pricer = nullptr;  // for policies that ask for times; outlives the rows
+    std::int64_t snapshot_interval = 0;  // tokens between snapshots in decode; 0: none
 };
 
 // Throws ConfigError: a form that cannot verify (direct), a form or length to be chosen, a flush policy other

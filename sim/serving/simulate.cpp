@@ -80,11 +80,14 @@ RunResult run_steady(const Experiment& experiment, const SteadyWorkload& workloa
 std::unique_ptr<DecodeRows> make_rows(const Experiment& experiment, std::int64_t page_tokens,
                                       const StepPricer& pricer, const LengthTimes& lengths) {
     const std::optional<PrefixCacheSpec>& cache = experiment.engine.prefix_cache;
+    const std::int64_t interval = cache ? snapshot_interval(*cache, page_tokens) : 0;
     if (experiment.linear.drafts == 0) {
         return std::make_unique<CohortRows>(make_decode_form(experiment.linear, &lengths), page_tokens,
-                                            cache ? snapshot_interval(*cache, page_tokens) : 0);
+                                            interval);
     }
-    return make_sampled_rows(sampled_rows(experiment, page_tokens, pricer));
+    SampledRowsParts parts = sampled_rows(experiment, page_tokens, pricer);
+    parts.snapshot_interval = interval;
+    return make_sampled_rows(parts);
 }
 
 ServeSpec serve_spec(const Experiment& experiment, const StepPricer& pricer, const LengthTimes& lengths) {

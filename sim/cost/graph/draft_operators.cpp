@@ -78,6 +78,21 @@ void append_copies(const StepContext& c, const LinearMixer& mixer, std::string_v
 
 }  // namespace
 
+void append_folds(const StepContext& c, const FoldShape& folds, OperatorList& list) {
+    const LinearMixer* mixer = linear_mixer(c.model);
+    if (mixer == nullptr || folds.states == 0) return;
+    const LinearShape shape = linear_shape(*mixer, c.state);
+    const std::int64_t layers = linear_layers(c.model);
+    const LinearTraffic t =
+        linear_traffic(shape, Form::kBuffered, {0, 0, folds.records, folds.states, folds.records}, true);
+    list.push_back(make_operator("linear.fold_state", ElementWise{}));
+    list.back().flops = layers * t.flops;
+    list.back()
+        .own(Owner::kStateRead, layers * t.state_read)
+        .own(Owner::kStateWrite, layers * t.state_write)
+        .own(Owner::kBufferRead, layers * t.buffer_read);
+}
+
 void append_end(const StepContext& c, const StepShape& step, OperatorList& list) {
     append_accept(c, step, list);
     const LinearMixer* mixer = linear_mixer(c.model);

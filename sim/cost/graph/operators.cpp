@@ -173,6 +173,7 @@ OperatorList end_operators(const StepContext& c, const StepShape& step) {
         add_sampling(list, c, step.logit_rows);
     }
     OperatorList rest;
+    append_folds(c, step.folds, rest);
     append_end(c, step, rest);
     list.add_all(std::move(rest), Driver::kEnd);
     return list.take();

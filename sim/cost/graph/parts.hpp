@@ -92,6 +92,8 @@ void append_attention(const AttentionPart& part, const StepShape& step, Operator
 
 // ---- end of the step ----
 
+// Flushes beside the launches of decode rows.
+void append_folds(const StepContext& context, const FoldShape& folds, OperatorList& list);
 // Acceptance of drafts, what it commits, copies of states.
 void append_end(const StepContext& context, const StepShape& step, OperatorList& list);
 

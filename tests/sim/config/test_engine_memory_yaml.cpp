@@ -48,11 +48,11 @@ TEST_CASE("the memory of an engine reads back as it was written") {
 
 TEST_CASE("a prefix cache is read, and reads back as it was written") {
     CHECK_FALSE(load_experiment(kSteady, {{"engine", "sglang"}}).engine.prefix_cache);
-    const Experiment e =
-        load_experiment(kSteady, {{"engine", "sglang"},
-                                  {"engine.memory.slots_per_request", "5"},
-                                  {"engine.prefix_cache", "{snapshot_tokens: 512, slots_in_use: 3}"}});
-    CHECK(e.engine.prefix_cache == PrefixCacheSpec{512, 3});
+    const Experiment e = load_experiment(
+        kSteady, {{"engine", "sglang"},
+                  {"engine.memory.slots_per_request", "5"},
+                  {"engine.prefix_cache", "{snapshot_tokens: 512, slots_in_use: 3, at_preemption: true}"}});
+    CHECK(e.engine.prefix_cache == PrefixCacheSpec{512, 3, true});
     const TemporaryFolder folder;
     const Experiment back = load_experiment(folder.write("resolved.yaml", to_yaml(e)));
     CHECK(back.engine.prefix_cache == e.engine.prefix_cache);
@@ -68,6 +68,11 @@ TEST_CASE("mistakes in a prefix cache are named") {
                ContainsSubstring("engine.prefix_cache.snapshot_tokens: expected"));
     CHECK_THAT(error_of("engine.prefix_cache", "{snapshot_tokens: 256, slots: 1}"),
                ContainsSubstring("unknown key"));
+    CHECK_THAT(error_of("engine.prefix_cache", "{snapshot_tokens: 256, at_preemption: 1}"),
+               ContainsSubstring("engine.prefix_cache.at_preemption: expected"));
+    // Without a cache there is nowhere to leave a state.
+    CHECK_THAT(error_of("engine.prefix_cache", "{at_preemption: true}"),
+               ContainsSubstring("engine.prefix_cache.snapshot_tokens"));
     // One slot is set aside per request.
     CHECK_THAT(error_of("engine.prefix_cache", "{snapshot_tokens: 256, slots_in_use: 2}"),
                ContainsSubstring("engine.prefix_cache.slots_in_use: expected"));

@@ -51,6 +51,11 @@ TEST_CASE("rings hold the buffer, and are needed to choose a length") {
                ContainsSubstring("linear.ring: missing required key"));
 }
 
+TEST_CASE("a flush at preemption is asked for where its snapshot is kept") {
+    CHECK_THAT(error_of({{"linear.flush", "at_preemption"}}),
+               ContainsSubstring("got at_preemption: beside any of them it is a key of engine.prefix_cache"));
+}
+
 TEST_CASE("what buffers would take is refused where nothing is buffered") {
     CHECK_THAT(error_of({{"linear", "{form: recurrent, flush: aligned}"}}),
                ContainsSubstring("linear.flush: the form recurrent buffers nothing"));

@@ -70,6 +70,7 @@ class RandomSteps {
         if (kind != 2) add_decode(s);
         if (kind >= 2) add_prefill(s);
         if (draw(4) == 0) s.state_copies = 1 + draw(20);
+        if (draw(4) == 0) s.folds = {1 + draw(3), 3 + draw(20)};
         return s;
     }
 

@@ -154,6 +154,24 @@ TEST_CASE("copies of states: each reads and writes one request's states and wind
           Approx(2.0 + static_cast<double>(3 * 2 * (state + window)) / (0.85 * 4.8e6)).epsilon(1e-6));
 }
 
+TEST_CASE("a flush beside the launches reads state and records and writes the state", "[speculation_cost]") {
+    const std::int64_t state = 24LL * 32 * 128 * 128 * 4;
+    const std::int64_t record = 24LL * (2 * 32 * 128 + 2 * 16 * 128 + 4 * 32);
+    const StepCost cost = step_cost(qwen35_4b());
+    StepShape s = decode(Form::kBuffered, 8, 100, 8 * 7);
+    const StepPrice before = cost.price(s);
+    s.folds = {2, 11};
+    const StepPrice after = cost.price(s);
+    CHECK(owned(after.bytes, Owner::kStateRead) - owned(before.bytes, Owner::kStateRead) == 2 * state);
+    CHECK(owned(after.bytes, Owner::kStateWrite) - owned(before.bytes, Owner::kStateWrite) == 2 * state);
+    CHECK(owned(after.bytes, Owner::kBufferRead) - owned(before.bytes, Owner::kBufferRead) == 11 * record);
+    CHECK(total(after.bytes) - total(before.bytes) == 2 * 2 * state + 11 * record);
+    CHECK(after.flush_time == after.time - before.time);
+    // A small kernel (1 us) and the bytes at 0.85 of 4.8 TB/s.
+    CHECK(to_us(after.flush_time) ==
+          Approx(1.0 + static_cast<double>(2 * 2 * state + 11 * record) / (0.85 * 4.8e6)).epsilon(1e-6));
+}
+
 TEST_CASE("flush_time is what flushes add to a step", "[speculation_cost]") {
     const StepCost cost = step_cost(qwen35_35b_a3b());
     const StepPrice without = cost.price(decode(Form::kBuffered, 128, 100, 128 * 7));

@@ -58,12 +58,15 @@ class HashPricer final : public StepPricer {
         mix(shape.prefill.query_key_pairs);
         mix(shape.logit_rows);
         mix(shape.drafts);
+        mix(shape.state_copies);
+        mix(shape.folds.states);
+        mix(shape.folds.records);
         StepPrice price = price_of(Time(static_cast<std::int64_t>(1 + hash % 1000)));
         for (std::size_t i = 0; i < price.bytes.size(); ++i) {
             price.bytes[i] = Bytes(static_cast<std::int64_t>((hash >> (4 * i)) % 4096));
         }
         // Up to half of a step is due to its flushes.
-        std::int64_t flushes = 0;
+        std::int64_t flushes = shape.folds.states;
         for (const LinearWork& w : shape.linear) flushes += w.flushes;
         if (flushes > 0) price.flush_time = Time(price.time.value() / (1 + flushes));
         return price;

@@ -3,102 +3,28 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/base/random.hpp"
-#include "sim/policies/speculation.hpp"
 #include "sim/results/collector.hpp"
+#include "tests/sim/serving/oracle_cache.hpp"
+#include "tests/sim/serving/oracle_rows.hpp"
 
 namespace kvsim {
 namespace {
 
-struct Request {
-    std::size_t id = 0;
-    Arrival arrival;
-    std::int64_t declared = 0;
-    std::int64_t generated = 0;
-    std::int64_t target = 0;  // to prefill
-    std::int64_t prefilled = 0;
-    std::int64_t chunk = 0;    // tokens of its prompt in the step under way
-    std::int64_t context = 0;  // of a decoding request: cached tokens
-    std::int64_t fill = 0;     // records in its buffer
-    std::uint64_t admission = 0;
-    bool decoding = false;
-    Time admitted, first_token, last_token, out_since;
-    Time interference, preempted, flush;
-
-    std::int64_t length() const { return arrival.prompt_tokens + declared; }
-    std::int64_t left() const { return declared - generated; }
-};
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-    return (a + b - 1) / b;
-}
-
-// What a row does with its tokens and records, from the contract of the kernels alone.
-class Rows {
-  public:
-    explicit Rows(const OracleSpec& spec)
-        : spec_(spec),
-          most_tokens_(1 + spec.speculation.most_drafts()),
-          buffered_(spec.linear.form == Form::kBuffered &&
-                    (spec.linear.buffer_length > 1 || most_tokens_ > 1)),
-          draws_(stream_seed(spec.seed, "acceptance")) {
-        if (most_tokens_ > 1) acceptance_.emplace(spec.speculation.acceptance);
-        // Records with which a row may come: the buffer's, if the ring has room for the tokens beside them.
-        most_records_ = std::max<std::int64_t>(spec.linear.buffer_length, most_tokens_);
-        const std::int64_t ring = std::max(most_records_, 2 * most_tokens_);
-        if (most_tokens_ > 1 && spec.draft_records == DraftRecords::kWithin)
-            most_records_ = std::min(most_records_, ring - most_tokens_);
-    }
-
-    int drafts_for(std::int64_t rows) const {
-        int drafts = spec_.speculation.table.empty() ? spec_.speculation.most_drafts() : 0;
-        for (const auto& [batch, k] : spec_.speculation.table) drafts = batch <= rows ? k : drafts;
-        return drafts;
-    }
-    Form form(std::int64_t tokens) const {
-        if (tokens > 1) return buffered_ ? Form::kVerifyBuffered : Form::kVerifyStored;
-        return buffered_ ? Form::kBuffered : Form::kRecurrent;
-    }
-    bool flushes(const Request& r, std::int64_t tokens) const {
-        if (!buffered_) return false;
-        return tokens == 1 ? r.fill + 1 >= most_records_ : r.fill + tokens > most_records_;
-    }
-    std::int64_t folded(const Request& r, std::int64_t tokens) const {
-        return tokens == 1 ? r.fill + 1 : r.fill;
-    }
-    // Of the step's tokens, those that the request keeps.
-    std::int64_t yield(const Request& r, std::int64_t tokens) const {
-        if (tokens == 1) return 1;
-        const std::uint64_t stream = numbered_bits(draws_, r.id + 1);
-        const std::int32_t uniform =
-            Acceptance::uniform(numbered_bits(stream, static_cast<std::uint64_t>(r.context)));
-        const std::int64_t kept = acceptance_->draw(static_cast<int>(tokens) - 1, r.context, uniform);
-        return std::min(kept + 1, r.arrival.output_tokens - r.generated);
-    }
-    void advance(Request& r, std::int64_t tokens, std::int64_t kept) const {
-        const bool flushed = flushes(r, tokens);
-        if (buffered_) r.fill = (flushed ? 0 : r.fill) + (flushed && tokens == 1 ? 0 : kept);
-        r.context += kept;
-    }
-
-  private:
-    const OracleSpec& spec_;
-    std::int64_t most_tokens_;
-    bool buffered_;
-    std::uint64_t draws_;
-    std::optional<Acceptance> acceptance_;
-    std::int64_t most_records_ = 0;
-};
-
 class OracleReplica {
   public:
     OracleReplica(const OracleSpec& spec, Collector& collector)
-        : spec_(spec.replica), rows_(spec), collector_(collector), tokens_(1 + rows_.drafts_for(1)) {}
+        : spec_(spec.replica), rows_(spec), collector_(collector), tokens_(1 + rows_.drafts_for(1)) {
+        if (spec_.prefix_cache) cache_.emplace(*spec_.prefix_cache, spec_.pool);
+    }
+
+    std::optional<PrefixCounts> prefix_counts() const {
+        return cache_ ? std::optional(cache_->counts()) : std::nullopt;
+    }
 
     std::size_t in_system() const { return waiting_.size() + running_.size(); }
 
     void arrive(std::size_t id, const Arrival& arrival) {
-        Request r;
+        OracleRequest r;
         r.id = id;
         r.arrival = arrival;
         r.declared = arrival.declared_tokens > 0 ? arrival.declared_tokens : arrival.output_tokens;
@@ -109,16 +35,16 @@ class OracleReplica {
     StepShape begin_step(Time now) {
         now_ = now;
         StepShape shape;
-        for (Request& r : running_) r.chunk = 0;
+        for (OracleRequest& r : running_) r.chunk = 0;
         decodes_ = false;
         if (spec_.scheduler.steps == StepRule::kMixed) {
-            const bool preempted = make_room();
+            const bool preempted = make_room(shape);
             add_decode(shape);
             add_prefill(shape, !preempted);
         } else {
             add_prefill(shape, true);
             if (shape.tokens() > 0) return shape;
-            make_room();
+            make_room(shape);
             add_decode(shape);
         }
         if (shape.tokens() == 0) ratio_steps_ = 0;
@@ -132,7 +58,7 @@ class OracleReplica {
         const std::int64_t rest = (price.time - flush).value();  // small here: the product fits
         const Time lost(rest * shape.prefill.new_tokens / shape.tokens());
         if (decodes_) ++ratio_steps_;
-        for (Request& r : running_) {
+        for (OracleRequest& r : running_) {
             if (!r.decoding) continue;
             r.interference += lost;
             r.flush += flush;
@@ -142,7 +68,7 @@ class OracleReplica {
             deliver(r, kept);
         }
         if (decodes_) tokens_ = 1 + shape.drafts;
-        for (Request& r : running_) {
+        for (OracleRequest& r : running_) {
             if (r.chunk == 0) continue;
             r.prefilled += r.chunk;
             if (r.prefilled < r.target) continue;
@@ -151,11 +77,12 @@ class OracleReplica {
             r.context = r.target;
             deliver(r, 1);
         }
-        std::erase_if(running_, [](const Request& r) { return r.generated == r.arrival.output_tokens; });
+        std::erase_if(running_,
+                      [](const OracleRequest& r) { return r.generated == r.arrival.output_tokens; });
     }
 
   private:
-    std::int64_t pages(std::int64_t tokens) const { return ceil_div(tokens, spec_.pool.page_tokens); }
+    std::int64_t pages(std::int64_t tokens) const { return oracle_ceil(tokens, spec_.pool.page_tokens); }
     std::int64_t units(std::int64_t page_count) const {
         return spec_.pool.units_per_request + page_count * spec_.pool.units_per_page;
     }
@@ -165,12 +92,14 @@ class OracleReplica {
     // included.
     std::int64_t units_used() const {
         std::int64_t used = 0;
-        for (const Request& r : running_)
+        for (const OracleRequest& r : running_)
             used += units(pages(declares()   ? r.length() + spec_.drafts
                                 : r.decoding ? r.context + (decodes_ ? tokens_ : 0)
                                              : r.target));
         return used;
     }
+
+    OracleUse use() const { return {units_used(), static_cast<std::int64_t>(running_.size())}; }
 
     double new_token_ratio() const {
         const SchedulerSpec& s = spec_.scheduler;
@@ -179,7 +108,7 @@ class OracleReplica {
         return std::max(s.new_token_ratio - decayed, s.least_token_ratio);
     }
 
-    bool admits(const Request& r) const {
+    bool admits(const OracleRequest& r) const {
         const auto count = static_cast<std::int64_t>(running_.size());
         if (count >= spec_.max_running) return false;
         if ((count + 1) * spec_.pool.slots_per_request > spec_.pool.slots) return false;
@@ -190,7 +119,7 @@ class OracleReplica {
         if (spec_.scheduler.admission == AdmissionRule::kEstimated) {
             std::int64_t decoding = 0;
             std::int64_t whole = r.left();
-            for (const Request& other : running_) (other.decoding ? decoding : whole) += other.left();
+            for (const OracleRequest& other : running_) (other.decoding ? decoding : whole) += other.left();
             const double estimate = std::ceil(new_token_ratio() * static_cast<double>(decoding));
             spare += pages(static_cast<std::int64_t>(estimate) + whole) * spec_.pool.units_per_page;
         }
@@ -209,22 +138,21 @@ class OracleReplica {
 
     void add_prefill(StepShape& shape, bool admitting) {
         std::int64_t budget = spec_.step_tokens - shape.tokens();
-        const auto take = [&](Request& r) {
-            r.chunk = std::max<std::int64_t>(0, std::min(budget, r.target - r.prefilled));
-            budget -= r.chunk;
-        };
-        for (Request& r : running_) {  // at most one is partly prefilled
-            if (!r.decoding) take(r);
+        for (OracleRequest& r : running_) {  // at most one is partly prefilled
+            if (!r.decoding) take_chunk(r, budget, shape);
         }
         while (admitting && budget > 0 && !waiting_.empty() && admits(waiting_[head()])) {
-            Request r = waiting_[head()];
+            OracleRequest r = waiting_[head()];
             waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(head()));
             if (r.admission == 0) r.admitted = now_;
             r.admission = ++admissions_;
-            take(r);
+            if (cache_) r.prefilled = cache_->enter(r.id, r.target);
+            shape.state_copies += r.prefilled > 0 ? 1 : 0;
             running_.push_back(r);
+            if (cache_) cache_->fit(use());
+            take_chunk(running_.back(), budget, shape);
         }
-        for (const Request& r : running_) {
+        for (const OracleRequest& r : running_) {
             if (r.chunk == 0) continue;
             ++shape.prefill.sequences;
             shape.prefill.new_tokens += r.chunk;
@@ -234,14 +162,37 @@ class OracleReplica {
         }
     }
 
+    // A chunk within a prompt ends at a multiple of the interval, if it gets to one, and fills its step. It
+    // takes a snapshot at the last multiple that it gets to.
+    void take_chunk(OracleRequest& r, std::int64_t& budget, StepShape& shape) {
+        const std::int64_t left = r.target - r.prefilled;
+        r.chunk = std::max<std::int64_t>(0, std::min(budget, left));
+        if (!cache_ || r.chunk == 0) {
+            budget -= r.chunk;
+            return;
+        }
+        const std::int64_t multiple = (r.prefilled + r.chunk) / cache_->interval() * cache_->interval();
+        const bool passes = multiple > r.prefilled;
+        if (r.chunk < left && passes) r.chunk = multiple - r.prefilled;
+        budget = r.chunk < left ? 0 : budget - r.chunk;
+        if (passes && cache_->has_room(use(), 0)) {
+            ++shape.state_copies;
+            cache_->took_snapshot();
+        }
+    }
+
     void add_decode(StepShape& shape) {
         LinearWork& work = shape[rows_.form(tokens_)];
-        for (const Request& r : running_) {
+        for (const OracleRequest& r : running_) {
             if (!r.decoding) continue;
             decodes_ = true;
             ++work.sequences;
             work.new_tokens += tokens_;
             work.buffered_tokens += r.fill;
+            if (rows_.takes_snapshot(r)) {
+                ++shape.state_copies;
+                cache_->took_snapshot();
+            }
             if (rows_.flushes(r, tokens_)) {
                 ++work.flushes;
                 work.flushed_tokens += rows_.folded(r, tokens_);
@@ -252,23 +203,42 @@ class OracleReplica {
             shape.logit_rows += tokens_;
         }
         if (decodes_) shape.drafts = rows_.drafts_for(work.sequences);
+        if (decodes_ && cache_) cache_->fit(use());
     }
 
-    bool make_room() {
+    std::int64_t units_needed() const {
+        std::int64_t needed = 0;
+        for (const OracleRequest& r : running_)
+            needed += r.decoding ? pages(r.context + tokens_) - pages(r.context) : 0;
+        return needed * spec_.pool.units_per_page;
+    }
+
+    bool make_room(StepShape& shape) {
         if (declares()) return false;
         bool preempted = false;
-        for (;;) {
-            std::int64_t needed = 0;
-            for (const Request& r : running_)
-                needed += r.decoding ? pages(r.context + tokens_) - pages(r.context) : 0;
-            if (units_used() + needed * spec_.pool.units_per_page <= spec_.pool.units) return preempted;
-            preempt();
+        while (units_used() + units_needed() > spec_.pool.units) {
+            preempt(shape);
             preempted = true;
         }
+        return preempted;
     }
 
-    void preempt() {
-        const auto gives_way = [this](const Request& a, const Request& b) {
+    // A victim leaves what it has computed, if this fits beside the others and their next step.
+    void leave_tail(const OracleRequest& r, StepShape& shape) {
+        const std::int64_t computed = r.decoding ? r.context : r.prefilled;
+        OracleUse with_next = use();
+        with_next.units += units_needed();
+        if (computed == 0 || !cache_->has_room(with_next, pages(computed))) return;
+        cache_->leave(r.id, computed);
+        cache_->took_snapshot();
+        cache_->fit(use());
+        ++shape.state_copies;
+        shape.folds.states += r.fill > 0 ? 1 : 0;
+        shape.folds.records += r.fill;
+    }
+
+    void preempt(StepShape& shape) {
+        const auto gives_way = [this](const OracleRequest& a, const OracleRequest& b) {
             if (spec_.scheduler.victim == VictimRule::kFewestOutput) {
                 if (a.generated != b.generated) return a.generated < b.generated;
                 if (a.arrival.prompt_tokens != b.arrival.prompt_tokens)
@@ -277,10 +247,12 @@ class OracleReplica {
             return a.admission > b.admission;
         };
         const auto victim = std::min_element(running_.begin(), running_.end(), gives_way);
-        Request r = *victim;
+        OracleRequest r = *victim;
         running_.erase(victim);
+        if (cache_ && spec_.prefix_cache->at_preemption) leave_tail(r, shape);
         if (r.decoding) r.out_since = now_;
         r.decoding = false;
+        r.snapshot = false;
         r.target = r.arrival.prompt_tokens + r.generated;
         r.prefilled = 0;
         r.fill = 0;
@@ -290,7 +262,7 @@ class OracleReplica {
         collector_.preempted();
     }
 
-    void deliver(Request& r, std::int64_t tokens) {
+    void deliver(OracleRequest& r, std::int64_t tokens) {
         collector_.tokens(tokens);
         if (r.generated == 0) {
             r.first_token = now_;
@@ -314,12 +286,13 @@ class OracleReplica {
     }
 
     ReplicaSpec spec_;
-    Rows rows_;
+    OracleRows rows_;
     Collector& collector_;
+    std::optional<OracleCache> cache_;
     std::int64_t tokens_;  // of every row in the next step
     Time now_;
-    std::vector<Request> waiting_;
-    std::vector<Request> running_;  // in the order of their latest admission
+    std::vector<OracleRequest> waiting_;
+    std::vector<OracleRequest> running_;  // in the order of their latest admission
     std::uint64_t admissions_ = 0;
     std::int64_t ratio_steps_ = 0;
     bool decodes_ = false;
@@ -370,7 +343,7 @@ class Oracle {
         const PoolSize& pool = spec_.replica.pool;
         const std::int64_t declared = a.declared_tokens > 0 ? a.declared_tokens : a.output_tokens;
         const std::int64_t pages =
-            ceil_div(a.prompt_tokens + declared + spec_.replica.drafts, pool.page_tokens);
+            oracle_ceil(a.prompt_tokens + declared + spec_.replica.drafts, pool.page_tokens);
         if (pool.slots_per_request > pool.slots) return Limit::kStateSlots;
         if (pool.units_per_request + pages * pool.units_per_page > pool.units) return pool.unit_limit;
         if (spec_.replica.max_running < 1) return Limit::kMaxRunning;
@@ -401,7 +374,15 @@ class Oracle {
     }
 
     RunResult result(Time end) {
-        return collector_.take({end, static_cast<std::int64_t>(arrivals_.size()), 0, 0, 0}, spec_.replicas);
+        RunResult r =
+            collector_.take({end, static_cast<std::int64_t>(arrivals_.size()), 0, 0, 0}, spec_.replicas);
+        for (const Lane& lane : lanes_) {
+            const std::optional<PrefixCounts> counts = lane.replica.prefix_counts();
+            if (!counts) continue;
+            if (!r.prefix_cache) r.prefix_cache.emplace();
+            *r.prefix_cache += *counts;
+        }
+        return r;
     }
 
     const std::vector<Arrival>& arrivals_;

@@ -36,11 +36,13 @@ PoolSize random_pool(Picker& pick) {
         pool.slots_per_request = pick(1, 3);
         pool.slots = pick(pool.slots_per_request - 1, 6 * pool.slots_per_request);  // none fits, at times
         pool.units = pick(2, 60) / pool.page_tokens;
+        pool.slots_per_snapshot = 1;
         return pool;
     }
     pool.slots_per_request = 0;
     pool.units_per_request = pick(0, 4);
     pool.units_per_page = pick(0, 3);
+    pool.units_per_snapshot = pick(0, 3);
     pool.units = pick(0, 60);
     pool.unit_limit = Limit::kBlocks;
     return pool;
@@ -72,12 +74,21 @@ SpeculationSpec random_speculation(Picker& pick) {
     return s;
 }
 
+PrefixCacheSpec random_cache(Picker& pick, const PoolSize& pool) {
+    PrefixCacheSpec cache;
+    cache.snapshot_tokens = static_cast<int>(pick(1, 24));
+    cache.slots_in_use = static_cast<int>(pick(1, std::max<std::int64_t>(pool.slots_per_request, 1)));
+    cache.at_preemption = pick(0, 7) != 0;
+    return cache;
+}
+
 OracleSpec random_spec(Picker& pick) {
     OracleSpec s;
     s.replica.max_running = pick(1, 6);
     s.replica.step_tokens = pick(1, 12);
     s.replica.pool = random_pool(pick);
     s.replica.scheduler = random_scheduler(pick);
+    if (pick(0, 2) != 0) s.replica.prefix_cache = random_cache(pick, s.replica.pool);
     s.linear.form = pick(0, 3) == 0 ? Form::kRecurrent : Form::kBuffered;
     if (s.linear.form == Form::kBuffered) s.linear.buffer_length = static_cast<int>(pick(1, 8));
     if (pick(0, 1) == 0) s.speculation = random_speculation(pick);
@@ -112,13 +123,15 @@ RunResult run_engine(const Scenario& s) {
     ServeSpec spec = serve_spec(s.spec.replica, s.spec.linear, s.horizon);
     spec.replicas = s.spec.replicas;
     spec.router = s.spec.router;
-    if (s.spec.linear.drafts > 0) {
-        spec.make_rows = [&] {
-            return make_sampled_rows({s.spec.speculation, s.spec.linear, s.spec.draft_records,
-                                      static_cast<int>(s.spec.replica.pool.page_tokens), s.spec.seed,
-                                      &pricer});
-        };
-    }
+    const std::int64_t page = s.spec.replica.pool.page_tokens;
+    const auto& cache = s.spec.replica.prefix_cache;
+    const std::int64_t interval = cache ? snapshot_interval(*cache, page) : 0;
+    spec.make_rows = [&, page, interval]() -> std::unique_ptr<DecodeRows> {
+        if (s.spec.linear.drafts == 0)
+            return std::make_unique<CohortRows>(make_decode_form(s.spec.linear), page, interval);
+        return make_sampled_rows({s.spec.speculation, s.spec.linear, s.spec.draft_records,
+                                  static_cast<int>(page), s.spec.seed, &pricer, interval});
+    };
     return serve_list(s.arrivals, spec, pricer);
 }
 
@@ -156,6 +169,7 @@ void compare(const RunResult& actual, const RunResult& expected) {
     CHECK(actual.flushes == expected.flushes);
     CHECK(actual.generated_tokens == expected.generated_tokens);
     CHECK(actual.mean_batch == expected.mean_batch);
+    CHECK(actual.prefix_cache == expected.prefix_cache);
     CHECK(actual.acceptance_length == expected.acceptance_length);
     CHECK(actual.itl_ms.count == expected.itl_ms.count);
     CHECK(actual.itl_ms.p50 == expected.itl_ms.p50);
@@ -170,6 +184,9 @@ TEST_CASE("the engine equals the oracle to the picosecond and byte on 10,000 ran
     std::int64_t flushes = 0;
     std::int64_t preemptions = 0;
     std::int64_t drafts_kept = 0;  // runs
+    std::int64_t snapshots = 0;
+    std::int64_t resumed = 0;  // after a preemption, from what they had left
+    std::int64_t lost = 0;     // what others wanted the memory of
     for (int i = 0; i < 10'000; ++i) {
         const Scenario s = random_scenario(pick);
         const SchedulerSpec& scheduler = s.spec.replica.scheduler;
@@ -185,6 +202,10 @@ TEST_CASE("the engine equals the oracle to the picosecond and byte on 10,000 ran
         flushes += actual.flushes;
         preemptions += actual.preemptions;
         drafts_kept += actual.acceptance_length.value_or(1.0) > 1.0 ? 1 : 0;
+        if (!actual.prefix_cache) continue;
+        snapshots += actual.prefix_cache->snapshots;
+        resumed += actual.prefix_cache->hits;
+        lost += actual.prefix_cache->evicted_snapshots;
     }
     // The scenarios reach what they are for.
     CHECK(rejected > 1000);
@@ -192,6 +213,9 @@ TEST_CASE("the engine equals the oracle to the picosecond and byte on 10,000 ran
     CHECK(flushes > 1000);
     CHECK(preemptions > 1000);
     CHECK(drafts_kept > 1000);
+    CHECK(snapshots > 1000);
+    CHECK(resumed > 200);
+    CHECK(lost > 200);
 }
 
 TEST_CASE("the same run repeats exactly") {

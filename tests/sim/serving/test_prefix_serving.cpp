@@ -136,6 +136,16 @@ TEST_CASE("a chunk within a prompt ends at a snapshot and has nothing after it i
     for (const StepShape& shape : pricer.shapes()) CHECK(shape.state_copies == 1);  // after 8, 16 and 20
 }
 
+TEST_CASE("an interval longer than a step takes several, the last of them what is left of it") {
+    // 40 tokens by steps of 3, with a snapshot every 4: chunks of 3 and 1.
+    ServeSpec spec = cached(100, 1000);
+    spec.replica.step_tokens = 3;
+    const FakePricer pricer = constant_step();
+    const RunResult r = serve_prompts({{{Time(), 40, 1}, {1}}}, spec, pricer);
+    CHECK(r.requests.completed == 1);
+    CHECK(pricer.shapes().size() == 20);
+}
+
 TEST_CASE("a prompt is found while it is still being prefilled") {
     // Mixed steps of 9 tokens: chunks of 8. B comes when 8 of A's tokens are in the cache.
     ServeSpec spec = cached(100, 1000);

@@ -202,7 +202,7 @@ Scenario scenario(Picker& pick) {
     replica.scheduler.order = static_cast<QueueOrder>(c[kOrder]);
     replica.scheduler.admission = static_cast<AdmissionRule>(c[kAdmission]);
     replica.scheduler.victim = static_cast<VictimRule>(c[kVictim]);
-    if (c[kCache] == 1) replica.prefix_cache = {static_cast<int>(pick(1, 24)), 1};
+    if (c[kCache] == 1) replica.prefix_cache = {static_cast<int>(pick(1, 24)), 1, pick(0, 1) == 0};
     s.block_tokens = pick(1, 8);
     s.serve.replicas = 1 + c[kReplicas];
     s.serve.router = static_cast<RouterRule>(c[kRouter]);
@@ -217,12 +217,11 @@ RunResult run(Scenario s) {
     const std::int64_t page = s.serve.replica.pool.page_tokens;
     s.serve.make_rows = [&]() -> std::unique_ptr<DecodeRows> {
         const std::optional<PrefixCacheSpec>& cache = s.serve.replica.prefix_cache;
-        if (s.linear.drafts == 0) {
-            return std::make_unique<CohortRows>(make_decode_form(s.linear, &lengths), page,
-                                                cache ? snapshot_interval(*cache, page) : 0);
-        }
+        const std::int64_t interval = cache ? snapshot_interval(*cache, page) : 0;
+        if (s.linear.drafts == 0)
+            return std::make_unique<CohortRows>(make_decode_form(s.linear, &lengths), page, interval);
         return make_sampled_rows(
-            {s.speculation, s.linear, s.memory.draft_records, static_cast<int>(page), 1, &pricer});
+            {s.speculation, s.linear, s.memory.draft_records, static_cast<int>(page), 1, &pricer, interval});
     };
     BlockSource source(s.arrivals, s.block_tokens, 1);
     return serve(s.serve, source, pricer);
