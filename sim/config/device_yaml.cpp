@@ -11,7 +11,6 @@ DeviceSpec read_device(const YamlCursor& map) {
     device.memory = map.at("memory").bytes();
     device.peak_bandwidth = map.at("peak_bandwidth").bandwidth();
     device.peak_bf16 = map.at("peak_bf16").flop_rate();
-    device.peak_fp32 = map.at("peak_fp32").flop_rate();
     if (const YamlCursor fp8 = map.find("peak_fp8"); fp8.present()) device.peak_fp8 = fp8.flop_rate();
     if (const YamlCursor fp4 = map.find("peak_fp4"); fp4.present()) device.peak_fp4 = fp4.flop_rate();
     if (const YamlCursor link = map.find("link_bandwidth"); link.present())
@@ -32,7 +31,6 @@ void write_device(YAML::Emitter& out, const DeviceSpec& device) {
     pair("memory", to_text(device.memory));
     pair("peak_bandwidth", to_text(device.peak_bandwidth));
     pair("peak_bf16", to_text(device.peak_bf16));
-    pair("peak_fp32", to_text(device.peak_fp32));
     if (device.peak_fp8.value() > 0.0) pair("peak_fp8", to_text(device.peak_fp8));
     if (device.peak_fp4.value() > 0.0) pair("peak_fp4", to_text(device.peak_fp4));
     if (device.link_bandwidth.value() > 0.0) pair("link_bandwidth", to_text(device.link_bandwidth));

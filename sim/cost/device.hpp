@@ -13,7 +13,6 @@ struct DeviceSpec {
     Bytes memory;                     // as the driver reports it
     Bandwidth peak_bandwidth;         // data sheet
     FlopRate peak_bf16;               // dense tensor-core rate, data sheet
-    FlopRate peak_fp32;               // CUDA cores, data sheet
     FlopRate peak_fp8;                // dense tensor-core rate; 0: no such unit
     FlopRate peak_fp4;                // likewise
     Bandwidth link_bandwidth;         // to other GPUs of the node, one direction: NVLink or PCIe; 0: unknown

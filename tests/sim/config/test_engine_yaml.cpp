@@ -56,7 +56,7 @@ TEST_CASE("mistakes in the steps of an engine are named") {
     CHECK_THAT(error_of({{"parallelism.tp", "0"}}), ContainsSubstring("parallelism.tp"));
     const Override island{"device",
                           "{name: island, memory: 80 GiB, peak_bandwidth: 1 TB/s, peak_bf16: 100 TFLOP/s, "
-                          "peak_fp32: 10 TFLOP/s, l2: 50 MiB, sm_count: 100, profile: island}"};
+                          "l2: 50 MiB, sm_count: 100, profile: island}"};
     CHECK(error_of({island}) == "");
     CHECK_THAT(error_of({island, {"parallelism.tp", "2"}}),
                ContainsSubstring("parallelism.tp: expected 1, because device island has no link_bandwidth"));

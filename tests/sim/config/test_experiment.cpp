@@ -287,7 +287,7 @@ TEST_CASE("all mistakes of an experiment and its files at once") {
     const std::string device =
         folder.write("configs/devices/mine.yaml",
                      "schema: kvsim/device/1\nname: mine\nmemory: 80\npeak_bandwidth: 3 TB/s\n"
-                     "peak_bf16: 1 PFLOP/s\npeak_fp32: 60 TFLOP/s\nsm_count: 0\nprofile: h200\n");
+                     "peak_bf16: 1 PFLOP/s\nsm_count: 0\nprofile: h200\n");
     const std::string file =
         folder.write("configs/experiments/e.yaml",
                      kHead + "model: qwen3.5-4b\ndevice: mine\nengine: sglang\nsedd: 3\n" + kSteadyWork);
@@ -296,7 +296,7 @@ TEST_CASE("all mistakes of an experiment and its files at once") {
               ":3:9: device.memory: expected a size in bytes such as `64 MiB`, got `80` without a unit; "
               "units: TiB, "
               "TB, GiB, GB, MiB, MB, KiB, kB, B\n" +
-              device + ":7:11: device.sm_count: expected an integer from 1 to 2147483647, got `0`\n" + file +
+              device + ":6:11: device.sm_count: expected an integer from 1 to 2147483647, got `0`\n" + file +
               ":6:1: sedd: unknown key `sedd` (did you mean `seed`?)");
 }
 
@@ -315,7 +315,6 @@ void check_round_trip(const Experiment& e, const TemporaryFolder& folder) {
     CHECK(back.device.memory == e.device.memory);
     CHECK(back.device.peak_bandwidth == e.device.peak_bandwidth);
     CHECK(back.device.peak_bf16 == e.device.peak_bf16);
-    CHECK(back.device.peak_fp32 == e.device.peak_fp32);
     CHECK(back.device.l2 == e.device.l2);
     CHECK(back.device.sm_count == e.device.sm_count);
     CHECK(back.device.profile == e.device.profile);

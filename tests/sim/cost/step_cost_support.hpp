@@ -19,7 +19,6 @@ inline DeviceSpec h200() {
     d.peak_bandwidth = Bandwidth(4.8e12);
     d.peak_bf16 = FlopRate(989.4e12);
     d.peak_fp8 = FlopRate(1978.9e12);
-    d.peak_fp32 = FlopRate(66.9e12);
     d.link_bandwidth = Bandwidth(450e9);
     d.compute_capability = 9.0;
     d.l2 = Bytes(60 << 20);

@@ -20,7 +20,6 @@ Experiment experiment(WorkloadSpec workload) {
     e.device.memory = Bytes(143'771LL << 20);
     e.device.peak_bandwidth = Bandwidth(4.8e12);
     e.device.peak_bf16 = FlopRate(989.4e12);
-    e.device.peak_fp32 = FlopRate(66.9e12);
     e.device.sm_count = 132;
     e.engine.name = "engine";
     e.engine.memory.fraction = 0.9;
