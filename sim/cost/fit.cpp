@@ -29,11 +29,6 @@ ErrorSummary summarise_errors(std::vector<double> errors) {
     return {rows, percentile(rows, 0.5, at), percentile(rows, 0.9, at), errors.back()};
 }
 
-Bandwidth StreamFit::bandwidth(Bytes size) const {
-    const auto n = static_cast<double>(size.value());
-    return Bandwidth(n / (law.time_us(n) * 1e-6));
-}
-
 bool LinearFit::matches(const LinearShape& s, Form f) const {
     return form == f && family == s.family && state == s.state && (records == s.records || !has_ring(f)) &&
            k_dim == s.k_dim && v_dim == s.v_dim;

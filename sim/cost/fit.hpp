@@ -50,9 +50,6 @@ struct StreamFit {
     StreamLaw law;
     ValidRange bytes;  // measured sizes, bytes read plus written
     ErrorSummary fitted;
-
-    // bytes / (time beyond the empty node): what a node of that size achieves.
-    Bandwidth bandwidth(Bytes size) const;
 };
 
 // A law of the launches that one kernel serves, up to so many bytes of states in a launch (rows x state of a
