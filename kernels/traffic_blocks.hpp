@@ -8,6 +8,7 @@
 
 #include "kernels/shapes.hpp"
 #include "kernels/traffic_attention.hpp"
+#include "kernels/traffic_linear.hpp"
 
 namespace kvsim {
 
@@ -50,7 +51,7 @@ constexpr SsdPrefillTraffic ssd_prefill_traffic(const LinearShape& s, std::int64
     const std::int64_t state = sequences * s.v_heads * n * p * bytes_per_element(s.state);
     const std::int64_t values = std::int64_t{s.v_heads} * p;
     // x, B, C in, dt in fp32, y out; four passes over the states; C B^T of chunk x groups, out and in.
-    const std::int64_t token_bytes = 2 * (values + 2LL * s.k_heads * n) + 4LL * s.v_heads + 2 * values +
+    const std::int64_t token_bytes = 2 * (values + 2LL * s.k_heads * n) + 4 * gate_values(s) + 2 * values +
                                      4 * 4 * values * n / kSsdChunk + 4 * kSsdChunk * s.k_heads;
     // States and their use: 4 N P. Inside a chunk, all of Q x Q: 2 Q P per head, 2 Q N per group.
     const std::int64_t flops = 4 * n * values + 2 * kSsdChunk * values + 2 * kSsdChunk * n * s.k_heads;
