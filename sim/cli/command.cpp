@@ -8,7 +8,7 @@ std::span<const Command> commands() {
     static constexpr std::array<Command, 11> kCommands{{
         {"run", "Simulate one experiment and print its metrics", declare_run},
         {"sweep", "Simulate every point of a sweep and write one row per point", declare_sweep},
-        {"explain", "Take one decode step apart: bytes, FLOPs, time, bound and source of every operator",
+        {"explain", "Take one step apart: bytes, FLOPs, time, bound and source of every operator",
          declare_explain},
         {"linear", "Take one linear layer by buffer length: bytes, and latency with a cold and a warm L2",
          declare_linear},
