@@ -91,6 +91,12 @@ struct LinearWork {
     std::int64_t buffered_tokens = 0;  // sum over rows of the records that are read (fill before the step)
     std::int64_t flushes = 0;          // rows that write their state back (buffered forms)
     std::int64_t flushed_tokens = 0;   // records that these fold into it, the new tokens' included
+
+    friend constexpr bool operator==(const LinearWork& a, const LinearWork& b) {
+        return a.sequences == b.sequences && a.new_tokens == b.new_tokens &&
+               a.buffered_tokens == b.buffered_tokens && a.flushes == b.flushes &&
+               a.flushed_tokens == b.flushed_tokens;
+    }
 };
 
 }  // namespace kvsim

@@ -14,6 +14,11 @@ struct MoeShape {
     int experts = 0;       // E
     int top_k = 0;         // k
     int intermediate = 0;  // width of one expert
+
+    friend constexpr bool operator==(const MoeShape& a, const MoeShape& b) {
+        return a.hidden == b.hidden && a.experts == b.experts && a.top_k == b.top_k &&
+               a.intermediate == b.intermediate;
+    }
 };
 
 // Experts that M tokens touch when each draws k distinct ones of E at random: E (1 - (1 - k/E)^M). Exactly k

@@ -33,10 +33,11 @@ std::string describe(const DenseFfn& f) {
 std::string describe(const MoeFfn& f) {
     const std::string held = f.expert_ranks > 1 ? fmt::format("{} of {}", f.experts_held(), f.experts)
                                                 : fmt::format("{}", f.experts);
-    return fmt::format("moe {} experts of {}, top {}{}{}, {}", held, f.expert_width, f.top_k,
+    return fmt::format("moe {} experts of {}, top {}{}{}, {}{}", held, f.expert_width, f.top_k,
                        f.latent > 0 ? fmt::format(", latent {}", f.latent) : "",
                        f.shared_width > 0 ? fmt::format(", shared {}", f.shared_width) : "",
-                       kActivationNames[static_cast<std::size_t>(f.activation)]);
+                       kActivationNames[static_cast<std::size_t>(f.activation)],
+                       f.power_law ? fmt::format(", popularity x^-{}", *f.power_law) : "");
 }
 
 // One line of the table: a part of a kind of layer, or an end of the model.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/emitter.h>
 
+#include "sim/config/schema.hpp"
 #include "sim/config/supported.hpp"
 
 namespace kvsim {
@@ -100,6 +101,8 @@ MoeFfn read_moe(const YamlCursor& map, std::string name) {
         shared_gate.mistake("expected false, because there is no shared expert");
     f.router_bias = map.find("router_bias").boolean(false);
     f.activation = map.at("activation").choice<Activation>(kActivationNames);
+    if (const YamlCursor power_law = map.find("power_law"); power_law.present())
+        f.power_law = power_law.real({.min = 0.0, .max = 10.0});
     return f;
 }
 
@@ -156,6 +159,7 @@ class PartWriter {
         pair("shared_gate", f.shared_gate);
         pair("router_bias", f.router_bias);
         pair("activation", activation(f.activation));
+        if (f.power_law) pair("power_law", shortest(*f.power_law));
         out_ << YAML::EndMap;
     }
 

@@ -71,8 +71,8 @@ AffinePass::AffinePass(const OperatorPricer& pricer, WalkPass walk, Driver drive
 std::size_t AffinePass::term_of(const Operator& op) {
     for (std::size_t i = 0; i < terms_.size(); ++i) {
         const Term& t = terms_[i];
-        if (t.op.name == op.name && t.op.pricing.index() == op.pricing.index() && t.bytes == op.bytes &&
-            t.flops == op.flops && t.size == size_of(op) && t.op.launches == op.launches)
+        if (t.op.name == op.name && t.op.pricing == op.pricing && t.bytes == op.bytes &&
+            t.flops == op.flops && t.op.launches == op.launches)
             return i;
     }
     Term& term = terms_.emplace_back();
@@ -95,7 +95,6 @@ void AffinePass::learn(const std::vector<NamedList>& lists, Driver driver) {
             if (named.operators[i].driver == driver)
                 list.terms.push_back(term[i] = term_of(named.operators[i]));
         }
-        bool attention_alone = false;
         for (const std::vector<std::size_t>& operators : all_paths(named.operators)) {
             Path path;
             bool attention = false, linear = false;
@@ -111,8 +110,7 @@ void AffinePass::learn(const std::vector<NamedList>& lists, Driver driver) {
             list.paths.push_back(std::move(path));
         }
         const auto takes = [&](Branch b) { return std::ranges::count(list.paths, b, &Path::branch) > 0; };
-        attention_alone = takes(Branch::kAttention);
-        list.beside = attention_alone && takes(Branch::kLinear);
+        list.beside = takes(Branch::kAttention) && takes(Branch::kLinear);
         if (!list.beside) {
             for (Path& path : list.paths) path.branch = Branch::kWhole;
         }

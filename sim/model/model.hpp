@@ -93,6 +93,8 @@ struct MoeFfn {
     bool shared_gate = false;  // sigmoid gate of hidden weights on the shared expert (Qwen)
     bool router_bias = false;  // one correction per expert (Nemotron, Kimi)
     Activation activation = Activation::kSwiglu;
+    // Exponent of the power law that experts' popularity follows; without one they are routed uniformly.
+    std::optional<double> power_law{};
     int expert_ranks = 1;  // ranks over which the experts are spread; set by rank_model() alone
 
     // Experts whose weights are here: all of them in a whole model.

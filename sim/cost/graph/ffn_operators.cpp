@@ -6,6 +6,7 @@
 #include "kernels/traffic_exchange.hpp"
 #include "kernels/traffic_moe.hpp"
 #include "sim/cost/graph/list_builder.hpp"
+#include "sim/cost/tables/moe_law.hpp"
 
 namespace kvsim {
 
@@ -111,6 +112,7 @@ class MoeLayer {
         work.format = matrix_format(weights_.format(up));
         work.expert_bytes = weights_.bytes(up) + weights_.bytes(down);
         work.held_share = static_cast<double>(ffn_.experts_held()) / ffn_.experts;
+        work.power_law = ffn_.power_law;
         work.expert_ranks = ffn_.expert_ranks;
         Operator op = make_operator("moe.experts", work, expert_launches());
         set_tokens(op, std::get<ExpertsWork>(op.pricing), all_tokens_);
@@ -158,7 +160,9 @@ void add(ListBuilder& list, const StepContext& context, const MoeFfn& ffn, const
 
 void set_tokens(Operator& op, ExpertsWork& work, std::int64_t tokens) {
     work.tokens = tokens;
-    work.distinct_experts = expected_distinct_experts(work.shape, tokens) * work.held_share;
+    const double distinct = work.power_law ? expected_distinct_experts(work.shape, tokens, *work.power_law)
+                                           : expected_distinct_experts(work.shape, tokens);
+    work.distinct_experts = distinct * work.held_share;
     work.rows = static_cast<double>(tokens) * work.shape.top_k / work.expert_ranks;
     // With expert parallelism a rank gets its share of the rows.
     const std::int64_t own = (tokens + work.expert_ranks - 1) / work.expert_ranks;

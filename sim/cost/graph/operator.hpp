@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -16,36 +17,53 @@ enum class Stream : std::uint8_t { kMain, kSecond };
 
 // ---- what prices an operator ----
 
-struct ElementWise {};  // its bytes
+struct ElementWise {  // its bytes
+    bool operator==(const ElementWise&) const = default;
+};
 
 struct LinearDecode {  // a decode or verify kernel of linear attention
     LinearShape shape;
     Form form = Form::kRecurrent;
     LinearWork work;
+
+    bool operator==(const LinearDecode&) const = default;
 };
 
 struct Roofline {  // its bytes, FLOPs and launches, where there is no table
     MatrixFormat format = MatrixFormat::kBf16;
+
+    bool operator==(const Roofline&) const = default;
 };
 
 struct AllReduce {
     Bytes message;
     int ranks = 1;
+
+    bool operator==(const AllReduce&) const = default;
 };
 
 struct AllToAll {
     Bytes sent;  // over the links, by each rank
     int ranks = 1;
+
+    bool operator==(const AllToAll&) const = default;
 };
 
-struct ConvUpdate : ConvWork {};
-struct ConvPrefill : ConvWork {};
+struct ConvUpdate : ConvWork {
+    bool operator==(const ConvUpdate&) const = default;
+};
+struct ConvPrefill : ConvWork {
+    bool operator==(const ConvPrefill&) const = default;
+};
 
 // The routed experts of a layer, with what their bytes follow from.
 struct ExpertsWork : MoeWork {
-    std::int64_t expert_bytes = 0;  // weights of one
-    double held_share = 1.0;        // of the experts, on this rank
+    std::int64_t expert_bytes = 0;    // weights of one
+    double held_share = 1.0;          // of the experts, on this rank
+    std::optional<double> power_law;  // of their popularity
     int expert_ranks = 1;
+
+    bool operator==(const ExpertsWork&) const = default;
 };
 
 using Pricing =

@@ -37,6 +37,8 @@ struct GemmWork {
     // The chip is at its power limit when the launch begins, as amid a long prefill; else only a long launch
     // gets there.
     bool power_limited = false;
+
+    bool operator==(const GemmWork&) const = default;
 };
 
 // One call of the fused experts: routed rows sorted by expert, two grouped products with the activation
@@ -51,6 +53,8 @@ struct MoeWork {
     bool even = false;              // all touched experts have the same rows, as benchmarks arrange it
     MatrixFormat format = MatrixFormat::kBf16;
     Rotation rotation = kColdL2;
+
+    bool operator==(const MoeWork&) const = default;
 };
 
 // One query per sequence against its cache, the store of the new K and V included.
@@ -60,6 +64,8 @@ struct AttentionDecodeWork {
     std::int64_t context_sum = 0;  // tokens read, summed over sequences, the new ones included
     std::int64_t context_max = 0;  // of one sequence
     Rotation rotation = kColdL2;
+
+    bool operator==(const AttentionDecodeWork&) const = default;
 };
 // Without that store.
 constexpr AttentionTraffic traffic_of(const AttentionDecodeWork& w) {
@@ -73,6 +79,8 @@ struct AttentionPrefillWork {
     std::int64_t new_tokens = 0;       // summed over sequences
     std::int64_t cached_tokens = 0;    // summed over sequences
     std::int64_t query_key_pairs = 0;  // causal: sum of n (p + (n + 1)/2)
+
+    bool operator==(const AttentionPrefillWork&) const = default;
 };
 constexpr AttentionTraffic traffic_of(const AttentionPrefillWork& w) {
     return attention_prefill_traffic(w.shape, w.new_tokens, w.cached_tokens, w.query_key_pairs);
@@ -101,6 +109,8 @@ struct LinearPrefillWork {
     std::int64_t sequences = 0;
     std::int64_t new_tokens = 0;  // summed over sequences
     std::int64_t longest = 0;     // of one sequence
+
+    bool operator==(const LinearPrefillWork&) const = default;
 };
 
 // Causal depthwise convolution with SiLU: `tokens` equal to `sequences` is the decode step
@@ -111,6 +121,8 @@ struct ConvWork {
     std::int64_t sequences = 0;
     std::int64_t tokens = 0;
     Rotation rotation = kColdL2;
+
+    bool operator==(const ConvWork&) const = default;
 };
 // bf16: a column in and one out per token, and the window of kernel - 1 columns read and written per
 // sequence.

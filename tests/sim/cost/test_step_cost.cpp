@@ -5,6 +5,7 @@
 #include "kernels/traffic_linear.hpp"
 #include "sim/base/check.hpp"
 #include "sim/base/error.hpp"
+#include "sim/cost/compiled_cost.hpp"
 #include "sim/model/parameters.hpp"
 #include "tests/sim/cost/step_cost_support.hpp"
 #include "tests/support/catch.hpp"
@@ -35,6 +36,44 @@ TEST_CASE("a step of a mixture of experts reads the experts that its tokens touc
     const std::int64_t expert = 2LL * 3 * 2048 * 512;
     CHECK(owned(two.bytes, Owner::kWeights) - owned(one.bytes, Owner::kWeights) ==
           40 * 31 * expert / 4 + 2 * model.hidden);  // 15.75 - 8 = 31/4
+}
+
+TEST_CASE("experts whose popularity follows a power law: a batch touches fewer", "[step_cost]") {
+    // Two experts at the quantiles 1/4 and 3/4 of a uniform density on [1, 2], one drawn by each token: 1.25
+    // and 1.75 of 3. Two tokens touch 2 - p^2 - (1 - p)^2 of them, uniformly routed ones 1.5.
+    ModelSpec model = qwen35_35b_a3b();
+    const auto set = [&](std::optional<double> power_law) {
+        for (LayerKind& kind : model.kinds) {
+            auto& moe = std::get<MoeFfn>(*kind.ffn);
+            moe.experts = 2;
+            moe.top_k = 1;
+            moe.power_law = power_law;
+        }
+    };
+    const auto weights = [&](std::int64_t batch) {
+        return owned(find(step_cost(model).explain(decode(Form::kRecurrent, batch, 10)), "moe.experts").bytes,
+                     Owner::kWeights);
+    };
+    const double expert = 40 * 2.0 * 3 * 2048 * 512;  // of all layers
+    set(std::nullopt);
+    CHECK(static_cast<double>(weights(2)) == Approx(1.5 * expert));
+    set(0.0);
+    const double p = 1.25 / 3;
+    CHECK(static_cast<double>(weights(1)) == Approx(expert));
+    CHECK(static_cast<double>(weights(2)) == Approx((2 - p * p - (1 - p) * (1 - p)) * expert));
+}
+
+TEST_CASE("experts that cost the same for one token and not for two stay apart in the compiled cost",
+          "[step_cost]") {
+    ModelSpec model = qwen35_35b_a3b();
+    std::get<MoeFfn>(*model.kinds[1].ffn).experts = 64;
+    const StepCost cost = step_cost(model);
+    CompiledStepCost compiled(cost);
+    for (const std::int64_t batch : {1, 2, 33}) {
+        const StepShape s = decode(Form::kRecurrent, batch, 100);
+        CHECK(compiled.price(s).bytes == cost.price(s).bytes);
+        CHECK(compiled.price(s).time == cost.price(s).time);
+    }
 }
 
 TEST_CASE("state, buffer and KV bytes of a step belong to their owners", "[step_cost]") {
