@@ -1,31 +1,16 @@
 // Every model of configs/models through the cost model: launches, bytes, and the compiled form of the cost.
-#include <filesystem>
 #include <random>
 
-#include "sim/config/experiment.hpp"
 #include "sim/model/parameters.hpp"
 #include "sim/model/request_bytes.hpp"
 #include "tests/sim/cost/activation_bytes.hpp"
+#include "tests/sim/cost/configs.hpp"
 #include "tests/sim/cost/step_cost_support.hpp"
 
 using namespace kvsim;
 using namespace kvsim::testing;
 
 namespace {
-
-const std::string kConfigs = KVSIM_SOURCE_DIR "/configs";
-
-std::vector<ModelSpec> all_models() {
-    std::vector<ModelSpec> models;
-    for (const auto& file : std::filesystem::directory_iterator(kConfigs + "/models"))
-        models.push_back(load_model(file.path().string()));
-    CHECK(models.size() >= 19);
-    return models;
-}
-
-EngineSteps engine(const std::string& name) {
-    return load_experiment(kConfigs + "/experiments/steady_decode.yaml", {{"engine", name}}).engine.steps;
-}
 
 StepShape random_decode(std::mt19937& random) {
     const auto draw = [&](std::uint32_t limit) { return static_cast<std::int64_t>(random() % limit); };
@@ -67,10 +52,10 @@ TEST_CASE("launches of a decode step as counted in SGLang's source", "[all_model
                                                               {"nemotron-3-super-120b-a12b", 1044},
                                                               {"nemotron-3-ultra-550b-a55b", 1264},
                                                               {"kimi-linear-48b-a3b", 575}};
-    const EngineSteps sglang = engine("sglang");
+    const EngineSteps sglang = committed_engine("sglang");
     for (const auto& [name, nodes] : published) {
         INFO(name);
-        const ModelSpec model = load_model(kConfigs + "/models/" + name + ".yaml");
+        const ModelSpec model = committed(name);
         CHECK(launches(step_cost(model, sglang).explain(decode(Form::kRecurrent, 8, 100))) == nodes + 1);
     }
 }
@@ -78,10 +63,10 @@ TEST_CASE("launches of a decode step as counted in SGLang's source", "[all_model
 TEST_CASE("tensor parallelism adds the all-reduce of the embedding and the gather of logits",
           "[all_models]") {
     // All others are one kernel with the norm that follows them.
-    const EngineSteps sglang = engine("sglang");
+    const EngineSteps sglang = committed_engine("sglang");
     for (const char* name : {"qwen3.5-27b", "qwen3.5-35b-a3b", "nemotron-h-8b"}) {
         INFO(name);
-        const ModelSpec model = load_model(kConfigs + "/models/" + name + ".yaml");
+        const ModelSpec model = committed(name);
         const StepShape shape = decode(Form::kRecurrent, 8, 100);
         const std::vector<OperatorCost> ranks = step_cost(model, sglang, {2, 1, 1}).explain(shape);
         CHECK(launches(ranks) == launches(step_cost(model, sglang).explain(shape)) + 2);
@@ -97,7 +82,7 @@ TEST_CASE("tensor parallelism adds the all-reduce of the embedding and the gathe
 
 TEST_CASE("bytes by owner of every model, against sums made from the model alone", "[all_models]") {
     std::mt19937 random(11);
-    for (const ModelSpec& model : all_models()) {
+    for (const ModelSpec& model : all_committed()) {
         INFO(model.name);
         const LinearMixer& mixer = *linear_mixer(model);
         const StepCost cost = step_cost(model, plain_engine());
@@ -175,7 +160,7 @@ TEST_CASE("bytes by owner of every model, against sums made from the model alone
 TEST_CASE("every model prefills, verifies and samples", "[all_models]") {
     EngineSteps sampled = plain_engine();
     sampled.sampling = Sampling::kSampled;
-    for (const ModelSpec& model : all_models()) {
+    for (const ModelSpec& model : all_committed()) {
         INFO(model.name);
         const StepCost cost = step_cost(model, sampled);
         const std::vector<OperatorCost> chunk = cost.explain(prefill(1, 2048));

@@ -1,30 +1,15 @@
 // The compiled cost against the walk of the graph, picosecond by picosecond and byte by byte: every model of
 // configs/models, every engine, every kind of step.
-#include <filesystem>
 #include <random>
 
-#include "sim/config/experiment.hpp"
 #include "sim/cost/compiled_cost.hpp"
+#include "tests/sim/cost/configs.hpp"
 #include "tests/sim/cost/step_cost_support.hpp"
 
 using namespace kvsim;
 using namespace kvsim::testing;
 
 namespace {
-
-const std::string kConfigs = KVSIM_SOURCE_DIR "/configs";
-
-std::vector<ModelSpec> all_models() {
-    std::vector<ModelSpec> models;
-    for (const auto& file : std::filesystem::directory_iterator(kConfigs + "/models"))
-        models.push_back(load_model(file.path().string()));
-    CHECK(models.size() >= 19);
-    return models;
-}
-
-EngineSteps engine(const std::string& name) {
-    return load_experiment(kConfigs + "/experiments/steady_decode.yaml", {{"engine", name}}).engine.steps;
-}
 
 class RandomSteps {
   public:
@@ -129,8 +114,9 @@ void check_all_kinds(const StepCost& cost, bool drafts, RandomSteps& random, int
 
 TEST_CASE("the compiled cost is the walk of the graph, for every model and engine", "[compiled_cost]") {
     RandomSteps random(5);
-    const std::vector<EngineSteps> engines{engine("sglang"), engine("vllm"), engine("ideal")};
-    for (const ModelSpec& model : all_models()) {
+    const std::vector<EngineSteps> engines{committed_engine("sglang"), committed_engine("vllm"),
+                                           committed_engine("ideal")};
+    for (const ModelSpec& model : all_committed()) {
         INFO(model.name);
         for (const EngineSteps& e : engines)
             check_all_kinds(step_cost(model, e), !model.mtp_pattern.empty(), random, 16);
@@ -141,16 +127,16 @@ TEST_CASE("the compiled cost is the walk of the graph over several ranks", "[com
     RandomSteps random(6);
     for (const char* name : {"qwen3.5-35b-a3b", "qwen3.5-397b-a17b", "nemotron-3-super-120b-a12b"}) {
         INFO(name);
-        const ModelSpec model = load_model(kConfigs + "/models/" + name + ".yaml");
+        const ModelSpec model = committed(name);
         for (const Parallelism& p : {Parallelism{2, 1, 1}, Parallelism{4, 4, 2}, Parallelism{8, 2, 8}})
-            check_all_kinds(step_cost(model, engine("sglang"), p), true, random, 12);
+            check_all_kinds(step_cost(model, committed_engine("sglang"), p), true, random, 12);
     }
 }
 
 TEST_CASE("attention beside the linear mixer of its layer: flush_time counts what the longer branch gains",
           "[compiled_cost]") {
     // Falcon-H1's layers have both; one branch or the other is the longer one as contexts grow.
-    const StepCost cost = step_cost(load_model(kConfigs + "/models/falcon-h1-7b.yaml"), engine("ideal"));
+    const StepCost cost = step_cost(committed("falcon-h1-7b"), committed_engine("ideal"));
     CompiledStepCost compiled(cost);
     for (const std::int64_t context : {100, 1'000, 4'000, 16'000, 64'000}) {
         const StepShape s = decode(Form::kBuffered, 64, context, 64 * 7, 8);
@@ -164,7 +150,7 @@ TEST_CASE("attention beside the linear mixer of its layer: flush_time counts wha
 
 TEST_CASE("many different steps leave the compiled cost as it is", "[compiled_cost]") {
     // More numbers of tokens, and more plans, than are kept: what is dropped is made again.
-    const StepCost cost = step_cost(qwen35_35b_a3b(), engine("sglang"));
+    const StepCost cost = step_cost(qwen35_35b_a3b(), committed_engine("sglang"));
     CompiledStepCost compiled(cost);
     const StepShape s = decode(Form::kBuffered, 3, 700, 20, 1);
     const StepPrice before = compiled.price(s);
