@@ -24,7 +24,10 @@ std::string read_regular_file(const std::string& file) {
     if (!fs::is_regular_file(status)) refuse("expected a file, got a device or pipe");
     std::ifstream stream(file, std::ios::binary);
     std::string text;
-    if (stream) text.assign(std::istreambuf_iterator<char>(stream), {});
+    if (stream) {
+        text.resize(fs::file_size(file));
+        stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+    }
     if (!stream || stream.bad()) refuse(fmt::format("cannot be read: {}", std::strerror(errno)));
     return text;
 }
