@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -86,9 +85,9 @@ class TemporaryFolder {
     fs::path path_;
 };
 
-void write_file(const fs::path& file, std::string_view content) {
+void write_file(const fs::path& file, const std::function<void(std::ostream&)>& write) {
     std::ofstream out(file, std::ios::binary);
-    out.write(content.data(), static_cast<std::streamsize>(content.size()));
+    write(out);
     out.close();
     if (!out)
         throw std::system_error(errno, std::generic_category(),
@@ -134,7 +133,8 @@ void write_results(const fs::path& folder, const ResultFiles& files) {
 
     const TemporaryFolder temporary(target);
     const std::array<std::string_view, 3> contents{files.runs_csv, files.manifest_json, files.resolved_yaml};
-    for (std::size_t i = 0; i < kNames.size(); ++i) write_file(temporary.path() / kNames[i], contents[i]);
+    for (std::size_t i = 0; i < kNames.size(); ++i)
+        write_file(temporary.path() / kNames[i], [&](std::ostream& out) { out << contents[i]; });
 
     // The exchange leaves the old results in the temporary folder, which goes away with them.
     if (fs::exists(target) &&
@@ -153,7 +153,8 @@ void write_results(const fs::path& folder, const ResultFiles& files) {
 namespace {
 
 // The first line that is no comment: what kind of file it is.
-std::string first_line(std::istream& in) {
+std::string first_line(const fs::path& file) {
+    std::ifstream in(file);
     std::string line;
     while (std::getline(in, line) && line.starts_with('#')) {
     }
@@ -162,19 +163,19 @@ std::string first_line(std::istream& in) {
 
 }  // namespace
 
-void replace_file(const fs::path& file, std::string_view content) {
-    if (fs::exists(file)) {
-        if (!fs::is_regular_file(file))
-            throw_mistake({}, file.string(), "expected a file to write to, got something else");
-        std::ifstream old(file);
-        std::istringstream replacement{std::string(content)};
-        if (const std::string line = first_line(old); !line.empty() && line != first_line(replacement))
-            throw_mistake({}, file.string(), "is a file of another kind, and stays as it is");
-    }
+void replace_file(const fs::path& file, const std::function<void(std::ostream&)>& write) {
+    if (fs::exists(file) && !fs::is_regular_file(file))
+        throw_mistake({}, file.string(), "expected a file to write to, got something else");
     const TemporaryFolder temporary(fs::absolute(file));
     const fs::path written = temporary.path() / file.filename();
-    write_file(written, content);
+    write_file(written, write);
+    if (const std::string line = first_line(file); !line.empty() && line != first_line(written))
+        throw_mistake({}, file.string(), "is a file of another kind, and stays as it is");
     fs::rename(written, file);
+}
+
+void replace_file(const fs::path& file, std::string_view content) {
+    replace_file(file, [&](std::ostream& out) { out << content; });
 }
 
 }  // namespace kvsim

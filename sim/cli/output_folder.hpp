@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 
@@ -32,6 +34,7 @@ void write_results(const std::filesystem::path& folder, const ResultFiles& files
 // Writes one file whole: into a temporary sibling, then in place of `file`. A file of another kind, one whose
 // first line that is no comment differs, stays as it is. Throws ConfigError then, and std::system_error when
 // the disk refuses.
+void replace_file(const std::filesystem::path& file, const std::function<void(std::ostream&)>& write);
 void replace_file(const std::filesystem::path& file, std::string_view content);
 
 }  // namespace kvsim

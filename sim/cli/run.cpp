@@ -141,7 +141,8 @@ ExitCode run(const RunOptions& options, std::span<const std::string> command_lin
     }
     if (!options.requests.empty()) {
         std::filesystem::create_directories(std::filesystem::absolute(options.requests).parent_path());
-        replace_file(options.requests, requests_csv(outcome.result->finished));
+        replace_file(options.requests,
+                     [&](std::ostream& out) { write_requests_csv(out, outcome.result->finished); });
     }
     if (options.json) {
         fmt::print("{}\n", to_json(*outcome.result).dump(2));
