@@ -90,7 +90,7 @@ nlohmann::ordered_json to_json(const Experiment& experiment, const Capacity& cap
     json["drafts"] = step.shape.drafts;
     json["fits"] = fits(capacity, step);
     json["step_us"] = to_us(price.time);
-    json["step_uncertainty_us"] = to_us(price.uncertainty);
+    json["step_uncertainty_us"] = to_us(step_uncertainty(operators));
     for (std::size_t i = 0; i < price.time_by_source.size(); ++i) {
         if (price.time_by_source[i] > Time())
             json["step_us_by_source"][kSourceNames[i]] = to_us(price.time_by_source[i]);
@@ -167,7 +167,7 @@ std::string to_table(const Experiment& experiment, const Capacity& capacity, con
                   work.flushes, drafts(step));
     return fmt::format("{} on {}{}: {}\n{}step time {:.1f} us +- {:.1f} ({} launches): {}\n\n{}",
                        experiment.model.name, experiment.device.name, ranks(experiment.parallelism), what,
-                       note, to_us(price.time), to_us(price.uncertainty), launches, sources(price),
+                       note, to_us(price.time), to_us(step_uncertainty(operators)), launches, sources(price),
                        table.str());
 }
 

@@ -78,7 +78,7 @@ std::string largest_term(const StepCost& cost, const StepShape& shape) {
 
 StepPrediction of_step(const StepPoint& point, const StepCost& cost, const StepShape& shape, double unit_us) {
     const StepPrice price = cost.price(shape);
-    return {point, to_us(price.time) / unit_us, to_us(price.uncertainty) / unit_us,
+    return {point, to_us(price.time) / unit_us, to_us(step_uncertainty(cost.explain(shape))) / unit_us,
             largest_term(cost, shape)};
 }
 

@@ -92,7 +92,7 @@ StepPrice CompiledStepCost::price(const StepShape& shape) {
     } else {
         plan = &impl.plan_of(shape);
     }
-    return plan->price(shape, impl.forward.linear(), impl.cost.pricer());
+    return plan->price(shape, impl.forward.linear_prices(), impl.cost.pricer());
 }
 
 }  // namespace kvsim

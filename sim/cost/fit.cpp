@@ -68,31 +68,21 @@ TimedSource ProfileFit::linear_time(const LinearLaunch& launch) const {
 }
 
 TimedSource ProfileFit::linear_time(const LinearFit& kernel, const LinearLaunch& l) const {
-    return LinearTimer(*this, kernel, l).time(l.work, linear_traffic(l.shape, l.form, l.work));
-}
-
-LinearTimer::LinearTimer(const ProfileFit& fit, const LinearFit& kernel, const LinearLaunch& launch)
-    : fit_(&fit), kernel_(&kernel), launch_(launch), ours_(kernel.ours()) {
-    KVSIM_CHECK(launch.work.sequences > 0, "a launch of {} without rows", kernel.kernel);
-    demand_ = demand_of_rows(launch);
-    in_range_ = !kernel.borrowed && kernel.k_heads.contains(launch.shape.k_heads) &&
-                kernel.v_heads.contains(launch.shape.v_heads) && kernel.batch.contains(demand_.rows) &&
-                kernel.tokens.contains(demand_.tokens_per_row);
-}
-
-TimedSource LinearTimer::time(const LinearWork& work, const LinearTraffic& traffic) {
+    KVSIM_CHECK(l.work.sequences > 0, "a launch of {} without rows", kernel.kernel);
     // Decode folds at least the new token's record; a verify that finds no records has none to fold.
-    KVSIM_CHECK(work.flushes > 0 ? work.flushed_tokens > 0 || launch_.form == Form::kVerifyBuffered
-                                 : work.flushed_tokens == 0,
-                "{} rows flush {} records", work.flushes, work.flushed_tokens);
-    launch_.work = work;
-    set_work(demand_, launch_, traffic);
-    const bool own_law =
-        !ours_ || !has_ring(launch_.form) || kernel_->regime_of(demand_).kernel == demand_.kernel;
-    const bool in_range = in_range_ && own_law &&
-                          kernel_->records_per_row.contains(demand_.records_per_row) &&
-                          kernel_->bytes.contains(static_cast<double>(traffic.total()));
-    return {fit_->empty_node + time_from_us(kernel_->time_us(demand_, fit_->read.law.gb_per_s)),
+    KVSIM_CHECK(l.work.flushes > 0 ? l.work.flushed_tokens > 0 || l.form == Form::kVerifyBuffered
+                                   : l.work.flushed_tokens == 0,
+                "{} rows flush {} records", l.work.flushes, l.work.flushed_tokens);
+    const LinearTraffic traffic = linear_traffic(l.shape, l.form, l.work);
+    const LinearDemand demand = linear_demand(l, traffic);
+    const bool own_law = !kernel.borrowed && (!kernel.ours() || !has_ring(l.form) ||
+                                              kernel.regime_of(demand).kernel == demand.kernel);
+    const bool in_range = own_law && kernel.k_heads.contains(l.shape.k_heads) &&
+                          kernel.v_heads.contains(l.shape.v_heads) && kernel.batch.contains(demand.rows) &&
+                          kernel.tokens.contains(demand.tokens_per_row) &&
+                          kernel.records_per_row.contains(demand.records_per_row) &&
+                          kernel.bytes.contains(static_cast<double>(traffic.total()));
+    return {empty_node + time_from_us(kernel.time_us(demand, read.law.gb_per_s)),
             in_range ? Source::kFitted : Source::kExtrapolated};
 }
 

@@ -105,25 +105,6 @@ struct ProfileFit {
     TimedSource linear_time(const LinearFit& kernel, const LinearLaunch& launch) const;
 };
 
-// Times launches of one kernel that have the same rows and new tokens, and differ in records and flushes.
-class LinearTimer {
-  public:
-    // `fit` and `kernel` outlive it.
-    LinearTimer(const ProfileFit& fit, const LinearFit& kernel, const LinearLaunch& launch);
-
-    const LinearFit& kernel() const { return *kernel_; }
-    // As ProfileFit::linear_time; `traffic` is that of the work.
-    TimedSource time(const LinearWork& work, const LinearTraffic& traffic);
-
-  private:
-    const ProfileFit* fit_;
-    const LinearFit* kernel_;
-    LinearLaunch launch_;
-    LinearDemand demand_;
-    bool ours_;
-    bool in_range_;  // as far as rows and tokens decide
-};
-
 // Fits every kernel of the profile, without its held-out rows: one law for all head counts, ring lengths and
 // fills of a form, state format and record format. Throws ConfigError when rows are missing (empty,
 // stream_copy, stream_read), or are fewer than a law has parameters, or a form has no law.

@@ -100,40 +100,26 @@ inline PipelineDemand pipeline_demand(const LinearLaunch& l, double heads, int r
     return d;
 }
 
-// Which kernel serves a launch of a form with a ring, and how it lies on the GPU.
-inline void set_ring(LinearDemand& d, const LinearLaunch& l, int ring_capacity) {
-    d.kernel = buffered_kernel(l.shape, l.form, l.work.sequences, ring_capacity);
-    d.pipeline = pipeline_demand(l, d.heads, ring_capacity);
-}
-
-// What follows from rows, tokens and, when it is known, the ring.
-inline LinearDemand demand_of_rows(const LinearLaunch& l) {
+inline LinearDemand linear_demand(const LinearLaunch& l, const LinearTraffic& t) {
     const auto rows = static_cast<double>(l.work.sequences);
     LinearDemand d;
+    d.read = static_cast<double>(t.read());
+    d.write = static_cast<double>(t.write());
     d.rows = rows;
     d.heads = rows * l.shape.v_heads;
     d.tokens_per_row = static_cast<double>(l.work.new_tokens) / rows;
-    d.row_state = static_cast<double>(state_bytes(l.shape));
-    if (has_ring(l.form) && l.ring_capacity > 0) set_ring(d, l, l.ring_capacity);
-    return d;
-}
-
-// The rest, of the launch that `d` has been made for, with its work.
-inline void set_work(LinearDemand& d, const LinearLaunch& l, const LinearTraffic& t) {
-    d.read = static_cast<double>(t.read());
-    d.write = static_cast<double>(t.write());
-    d.records_per_row = static_cast<double>(l.work.buffered_tokens) / d.rows;
+    d.records_per_row = static_cast<double>(l.work.buffered_tokens) / rows;
     d.flush_rows = static_cast<double>(l.work.flushes);
-    d.flush_share = d.flush_rows / d.rows;
+    d.flush_share = d.flush_rows / rows;
     d.folds = l.work.flushes > 0 ? static_cast<double>(l.work.flushed_tokens) / d.flush_rows : 0.0;
-    if (!has_ring(l.form) || l.ring_capacity > 0) return;
+    d.row_state = static_cast<double>(state_bytes(l.shape));
+    if (!has_ring(l.form)) return d;
     const double likely = std::ceil(2.0 * d.records_per_row + d.tokens_per_row);
-    set_ring(d, l, static_cast<int>(std::min(likely, static_cast<double>(kLongestRing))));
-}
-
-inline LinearDemand linear_demand(const LinearLaunch& l, const LinearTraffic& t) {
-    LinearDemand d = demand_of_rows(l);
-    set_work(d, l, t);
+    const int ring = l.ring_capacity > 0
+                         ? l.ring_capacity
+                         : static_cast<int>(std::min(likely, static_cast<double>(kLongestRing)));
+    d.kernel = buffered_kernel(l.shape, l.form, l.work.sequences, ring);
+    d.pipeline = pipeline_demand(l, d.heads, ring);
     return d;
 }
 

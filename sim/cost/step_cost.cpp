@@ -22,20 +22,9 @@ std::vector<Time> durations(const PricedList& list) {
 
 }  // namespace
 
-CostSums& CostSums::add(const OperatorPrice& price, std::int64_t count) {
-    const Time all = price.time * count;
-    time += all;
-    by_source[static_cast<std::size_t>(price.source)] += all;
-    deviation[static_cast<std::size_t>(price.family)] +=
-        time_from_us(to_us(price.time) * price.uncertainty) * count;
-    if (price.family == CostFamily::kLinear) linear += all;
-    return *this;
-}
-
 CostSums& CostSums::add(const CostSums& other, std::int64_t count) {
     time += other.time * count;
     for (std::size_t i = 0; i < by_source.size(); ++i) by_source[i] += other.by_source[i] * count;
-    for (std::size_t i = 0; i < deviation.size(); ++i) deviation[i] += other.deviation[i] * count;
     linear += other.linear * count;
     return *this;
 }
@@ -44,9 +33,6 @@ void CostSums::write(StepPrice& price) const {
     price.time = time;
     price.time_by_source = by_source;
     price.linear_time = linear;
-    double squares = 0.0;
-    for (const Time t : deviation) squares += to_us(t) * to_us(t);
-    price.uncertainty = time_from_us(std::sqrt(squares));
 }
 
 namespace {
@@ -146,6 +132,16 @@ StepPrice StepCost::price(const StepShape& shape) const {
     }
     if (flushes > 0) price.flush_time = price.time - impl_->sums(priced_lists(unflushed)).time;
     return price;
+}
+
+Time step_uncertainty(std::span<const OperatorCost> operators) {
+    std::array<double, kCostFamilyCount> deviation{};
+    for (const OperatorCost& op : operators) {
+        if (op.critical) deviation[static_cast<std::size_t>(op.family)] += to_us(op.time) * op.uncertainty;
+    }
+    double squares = 0.0;
+    for (const double us : deviation) squares += us * us;
+    return time_from_us(std::sqrt(squares));
 }
 
 std::vector<OperatorCost> StepCost::explain(const StepShape& shape) const {

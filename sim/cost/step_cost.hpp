@@ -11,6 +11,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,9 @@ struct OperatorCost {
     double uncertainty = 0.0;  // relative, one standard deviation
     bool critical = true;      // on the path whose length is the step; others run beside it
 };
+
+// One standard deviation of the time of the step that these operators make up.
+Time step_uncertainty(std::span<const OperatorCost> operators);
 
 // A list of operators with its prices, alike in `count` layers.
 struct PricedList : NamedList {
@@ -83,10 +87,18 @@ class StepCost {
 struct CostSums {
     Time time;
     std::array<Time, kSourceCount> by_source{};
-    std::array<Time, kCostFamilyCount> deviation{};  // time x relative uncertainty
-    Time linear;                                     // of which decode kernels of linear attention
+    Time linear;  // of which decode kernels of linear attention
 
-    CostSums& add(const OperatorPrice& price, std::int64_t count = 1);
+    CostSums& add(Time each, Source source, CostFamily family, std::int64_t count = 1) {
+        const Time all = each * count;
+        time += all;
+        by_source[static_cast<std::size_t>(source)] += all;
+        if (family == CostFamily::kLinear) linear += all;
+        return *this;
+    }
+    CostSums& add(const OperatorPrice& price, std::int64_t count = 1) {
+        return add(price.time, price.source, price.family, count);
+    }
     CostSums& add(const CostSums& other, std::int64_t count);
     void write(StepPrice& price) const;
 };

@@ -75,28 +75,8 @@ void StepPlan::clear() {
     beside_linear = {};
 }
 
-void LinearTerm::renew(const LinearPart& part, const LinearWork& work, const OperatorPricer& pricer) {
-    traffic = linear_traffic(part.shape, form, work);
-    if (!timer) {
-        set_work(op, part, work);
-        price = pricer.price(op);
-    } else {
-        price = pricer.linear(*timer, work, traffic, part.gate_weights);
-    }
-    unflushed = price.time;
-    if (work.flushes == 0) return;
-    LinearWork plain = work;
-    plain.flushes = 0;
-    plain.flushed_tokens = 0;
-    if (timer) {
-        unflushed = timer->time(plain, linear_traffic(part.shape, form, plain)).time;
-    } else {
-        set_work(op, part, plain);
-        unflushed = pricer.price(op).time;
-    }
-}
-
-void LinearTerm::add_bytes(ByteLedger& bytes) const {
+void LinearTerm::add_bytes(const LinearShape& shape, ByteLedger& bytes) const {
+    const LinearTraffic traffic = linear_traffic(shape, form, launch->work);
     owned(bytes, Owner::kStateRead) += Bytes(traffic.state_read) * layers;
     owned(bytes, Owner::kStateWrite) += Bytes(traffic.state_write) * layers;
     owned(bytes, Owner::kBufferRead) += Bytes(traffic.buffer_read) * layers;
@@ -113,16 +93,16 @@ void AttentionTerm::renew(const DecodeAttentionShape& contexts, const OperatorPr
     price = pricer.attention(*segment, work.context_sum);
 }
 
-StepPrice StepPlan::price(const StepShape& shape, const LinearPart* part, const OperatorPricer& pricer) {
+StepPrice StepPlan::price(const StepShape& shape, LinearPrices* linear_prices, const OperatorPricer& pricer) {
     StepPrice price;
     price.bytes = constant.bytes;
     price.flush_time = folds;
     CostSums sums = constant.cost;
     for (LinearTerm& term : linear) {
-        term.renew(*part, shape[term.form], pricer);
-        term.add_bytes(price.bytes);
-        sums.add(term.price, term.serial);
-        price.flush_time += (term.price.time - term.unflushed) * term.serial;
+        term.launch = &linear_prices->at(term.form, shape[term.form]);
+        term.add_bytes(linear_prices->part().shape, price.bytes);
+        term.add_to(sums, term.serial);
+        price.flush_time += term.flushes() * term.serial;
     }
     for (AttentionTerm& term : attention) {
         term.renew(shape.decode, pricer);
@@ -139,8 +119,8 @@ Time StepPlan::add_beside(CostSums& sums) const {
     CostSums with_linear = beside_linear;
     Time flushes;
     for (const LinearTerm& term : linear) {
-        with_linear.add(term.price);
-        flushes += term.price.time - term.unflushed;
+        term.add_to(with_linear, 1);
+        flushes += term.flushes();
     }
     CostSums with_attention = beside_attention;
     for (const AttentionTerm& term : attention) {
@@ -177,7 +157,7 @@ PlannedPass::PlannedPass(const StepCost& cost, Lists lists, std::vector<std::int
         if (layers[i] == 0) continue;
         if (kind.linear) {
             PartWeights weights(kvsim::weights(*kind.linear, c.model.hidden), c.model);
-            linear_ = linear_part(c, *kind.linear, weights);
+            linear_.emplace(linear_part(c, *kind.linear, weights), pricer_);
             linear_layers_ += layers[i];
         }
         if (!kind.attention) continue;
@@ -222,12 +202,11 @@ void PlannedPass::add(const StepShape& shape, std::int64_t times, std::int64_t v
 void PlannedPass::add_linear(const StepShape& shape, std::int64_t beside, std::int64_t times,
                              StepPlan& plan) {
     scratch_.clear();
-    append_linear(*linear_, shape, scratch_);
+    append_linear(linear_->part(), shape, scratch_);
     for (Operator& op : scratch_) {
         const std::int64_t layers = linear_layers_ * times;
         if (const auto* decode = std::get_if<LinearDecode>(&op.pricing)) {
-            plan.linear.push_back(
-                {op, pricer_.linear_timer(*decode), decode->form, layers, layers - beside, {}, {}, {}});
+            plan.linear.push_back({decode->form, layers, layers - beside, nullptr});
             for (const Owner o : {Owner::kWeights, Owner::kActivations})
                 owned(plan.constant.bytes, o) += owned(op.bytes, o) * layers;
             continue;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/cost/graph/parts.hpp"
+#include "sim/cost/linear_prices.hpp"
 #include "sim/cost/sum_table.hpp"
 
 namespace kvsim {
@@ -23,16 +24,15 @@ struct PlanKey {
 
 // A decode kernel of linear attention, of `layers` layers, of which `serial` are not beside attention.
 struct LinearTerm {
-    Operator op;  // for the roofline, where there is no timer
-    std::optional<LinearTimer> timer;
     Form form = Form::kRecurrent;
     std::int64_t layers = 0, serial = 0;
-    LinearTraffic traffic;  // of the step that was priced last
-    OperatorPrice price;
-    Time unflushed;  // the same launch without flushes
+    const LinearLaunchPrice* launch = nullptr;  // of the step that is priced
 
-    void renew(const LinearPart& part, const LinearWork& work, const OperatorPricer& pricer);
-    void add_bytes(ByteLedger& bytes) const;  // those that a plan does not know
+    Time flushes() const { return launch->time - launch->unflushed; }
+    void add_to(CostSums& sums, std::int64_t count) const {
+        sums.add(launch->time, launch->source, CostFamily::kLinear, count);
+    }
+    void add_bytes(const LinearShape& shape, ByteLedger& bytes) const;  // those that a plan does not know
 };
 
 // Decode attention.
@@ -59,7 +59,8 @@ struct StepPlan {
     CostSums beside_attention, beside_linear;
 
     void clear();
-    StepPrice price(const StepShape& shape, const LinearPart* part, const OperatorPricer& pricer);
+    // `linear_prices` of the model, if it has such layers.
+    StepPrice price(const StepShape& shape, LinearPrices* linear_prices, const OperatorPricer& pricer);
 
   private:
     Time add_beside(CostSums& sums) const;  // returns by how much flushes make these layers longer
@@ -73,7 +74,7 @@ class PlannedPass {
     // `lists` of the pass; `layers` by kind of the model's.
     PlannedPass(const StepCost& cost, Lists lists, std::vector<std::int64_t> layers);
 
-    const LinearPart* linear() const { return linear_ ? &*linear_ : nullptr; }
+    LinearPrices* linear_prices() { return linear_ ? &*linear_ : nullptr; }
     // Adds `times` passes with that shape to a plan.
     void add(const StepShape& shape, std::int64_t times, std::int64_t verified, StepPlan& plan);
 
@@ -91,7 +92,7 @@ class PlannedPass {
     const OperatorPricer& pricer_;
     std::array<SumTable, 2> tokens_;  // without and with prompts
     SumTable logits_;
-    std::optional<LinearPart> linear_;
+    std::optional<LinearPrices> linear_;
     std::int64_t linear_layers_ = 0;
     std::vector<AttentionKind> attention_;
     OperatorList scratch_;

@@ -85,7 +85,6 @@ struct StepPrice {
     std::array<Time, kSourceCount> time_by_source{};  // sums to time
     Time linear_time;                                 // of which: decode kernels of linear attention
     Time flush_time;                                  // by which flushes make the step longer
-    Time uncertainty;                                 // one standard deviation of time
 };
 
 }  // namespace kvsim

@@ -62,6 +62,7 @@ void append_accept(const StepContext& c, const StepShape& step, OperatorList& li
 void append_copies(const StepContext& c, const LinearMixer& mixer, std::string_view state_name,
                    std::int64_t states, std::string_view conv_name, std::int64_t windows,
                    OperatorList& list) {
+    if (states == 0 && windows == 0) return;
     const LinearShape shape = linear_shape(mixer, c.state);
     const std::int64_t layers = linear_layers(c.model);
     if (states > 0) {

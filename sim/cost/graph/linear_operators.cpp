@@ -59,10 +59,8 @@ void append_decode(const LinearPart& part, const StepShape& step, OperatorList& 
         list.push_back(
             element_wise_operator("linear.verify_split", rows.tokens * 4 * conv_channels(part.shape)));
     for (std::size_t i = 0; i < step.linear.size(); ++i) {
-        if (step.linear[i].sequences == 0) continue;
-        list.push_back(make_operator(decode_kernel_name(static_cast<Form>(i)),
-                                     LinearDecode{part.shape, static_cast<Form>(i), {}}));
-        set_work(list.back(), part, step.linear[i]);
+        if (step.linear[i].sequences > 0)
+            list.push_back(decode_operator(part, static_cast<Form>(i), step.linear[i]));
     }
 }
 
@@ -206,10 +204,6 @@ class LinearLayer {
 
 }  // namespace
 
-std::string_view decode_kernel_name(Form form) {
-    return kDecodeNames[static_cast<std::size_t>(form)];
-}
-
 LinearPart linear_part(const StepContext& context, const LinearMixer& mixer, PartWeights& weights) {
     LinearPart part;
     part.shape = linear_shape(mixer, context.state);
@@ -221,18 +215,18 @@ LinearPart linear_part(const StepContext& context, const LinearMixer& mixer, Par
     return part;
 }
 
-void set_work(Operator& op, const LinearPart& part, const LinearWork& work) {
-    auto& linear = std::get<LinearDecode>(op.pricing);
-    linear.work = work;
-    const LinearTraffic t = linear_traffic(part.shape, linear.form, work);
+Operator decode_operator(const LinearPart& part, Form form, const LinearWork& work) {
+    Operator op =
+        make_operator(kDecodeNames[static_cast<std::size_t>(form)], LinearDecode{part.shape, form, work});
+    const LinearTraffic t = linear_traffic(part.shape, form, work);
     op.flops = t.flops;
-    op.bytes = {};
     op.own(Owner::kWeights, part.gate_weights)
         .own(Owner::kStateRead, t.state_read)
         .own(Owner::kStateWrite, t.state_write)
         .own(Owner::kBufferRead, t.buffer_read)
         .own(Owner::kBufferWrite, t.buffer_write)
         .own(Owner::kActivations, t.io_read + t.io_write);
+    return op;
 }
 
 void append_linear(const LinearPart& part, const StepShape& step, OperatorList& list) {

@@ -166,40 +166,27 @@ OperatorPrice OperatorPricer::price_work(const Operator&, const AttentionPrefill
     return to_price(operators_.attention_prefill(w), CostFamily::kPrefill);
 }
 
-std::optional<LinearTimer> OperatorPricer::linear_timer(const LinearDecode& w) const {
-    if (!linear_.fit) return std::nullopt;
+OperatorPrice OperatorPricer::price_work(const Operator& op, const LinearDecode& w) const {
     const LinearFit* kernel = nullptr;
-    for (const LinearFit& k : linear_.fit->linear) {
-        if (k.matches(w.shape, w.form)) kernel = &k;
+    if (linear_.fit) {
+        for (const LinearFit& k : linear_.fit->linear) {
+            if (k.matches(w.shape, w.form)) kernel = &k;
+        }
     }
-    if (kernel == nullptr) return std::nullopt;
-    return LinearTimer(*linear_.fit, *kernel, {w.shape, w.form, w.work, linear_.ring_capacity});
-}
-
-OperatorPrice OperatorPricer::linear(LinearTimer& timer, const LinearWork& work, const LinearTraffic& traffic,
-                                     std::int64_t other_bytes) const {
-    const TimedSource timed = timer.time(work, traffic);
-    const LinearFit& kernel = timer.kernel();
-    const ErrorSummary& errors = kernel.held_out.rows > 0 ? kernel.held_out : kernel.fitted;
+    if (kernel == nullptr) {
+        return to_price(
+            operators_.roofline(Bytes(op.total_bytes()), Flops(op.flops), op.launches, MatrixFormat::kBf16),
+            CostFamily::kLinear);
+    }
+    const TimedSource timed =
+        linear_.fit->linear_time(*kernel, {w.shape, w.form, w.work, linear_.ring_capacity});
+    const ErrorSummary& errors = kernel->held_out.rows > 0 ? kernel->held_out : kernel->fitted;
     OperatorPrice price{timed.time,          Time(),        errors.median * kSigmaPerMedian, timed.source,
                         CostFamily::kLinear, Bound::kLaunch};
     if (linear_.scaled) price.source = Source::kExtrapolated;
-    const std::int64_t bytes = traffic.total() + other_bytes;
-    if (static_cast<double>(bytes) / peak_bandwidth_ >= 0.5 * to_seconds(timed.time))
+    if (static_cast<double>(op.total_bytes()) / peak_bandwidth_ >= 0.5 * to_seconds(timed.time))
         price.bound = Bound::kMemory;
-    refuse_the_impossible(decode_kernel_name(kernel.form), bytes - traffic.io_read - traffic.io_write,
-                          traffic.flops, timed.time);
     return price;
-}
-
-OperatorPrice OperatorPricer::price_work(const Operator& op, const LinearDecode& w) const {
-    if (std::optional<LinearTimer> timer = linear_timer(w)) {
-        const LinearTraffic traffic = linear_traffic(w.shape, w.form, w.work);
-        return linear(*timer, w.work, traffic, op.total_bytes() - traffic.total());
-    }
-    return to_price(
-        operators_.roofline(Bytes(op.total_bytes()), Flops(op.flops), op.launches, MatrixFormat::kBf16),
-        CostFamily::kLinear);
 }
 
 OperatorPrice OperatorPricer::price_work(const Operator&, const LinearPrefillWork& w) const {

@@ -59,12 +59,6 @@ class OperatorPricer {
     OperatorPrice price(const Operator& op) const;
     AttentionSegment attention_segment(const AttentionDecodeWork& work) const;
     OperatorPrice attention(const AttentionSegment& segment, std::int64_t context_sum) const;
-    // For launches with the rows and new tokens of that one; none where no kernel of its kind was measured,
-    // and price() takes the roofline.
-    std::optional<LinearTimer> linear_timer(const LinearDecode& work) const;
-    // `other_bytes` that the kernel moves beside the traffic of its work.
-    OperatorPrice linear(LinearTimer& timer, const LinearWork& work, const LinearTraffic& traffic,
-                         std::int64_t other_bytes) const;
     OperatorPrice host_gap() const;
 
     const DeviceSpec& device() const { return operators_.device(); }

@@ -61,11 +61,10 @@ struct LinearPart {
     std::int64_t gate_weights = 0;  // A_log, dt_bias, D, read by whatever computes the gates
 };
 class PartWeights;
-std::string_view decode_kernel_name(Form form);
 // Takes its vectors from the weights of the mixer.
 LinearPart linear_part(const StepContext& context, const LinearMixer& mixer, PartWeights& weights);
-// A decode kernel of that part with other work of its form.
-void set_work(Operator& op, const LinearPart& part, const LinearWork& work);
+// Its decode kernel.
+Operator decode_operator(const LinearPart& part, Form form, const LinearWork& work);
 // From the convolution to the output of the kernels, of rows that decode and of prompts, in a row.
 void append_linear(const LinearPart& part, const StepShape& step, OperatorList& list);
 

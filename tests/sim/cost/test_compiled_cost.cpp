@@ -91,7 +91,6 @@ void check_same(const StepCost& cost, CompiledStepCost& compiled, const StepShap
     CHECK(planned.time_by_source == walked.time_by_source);
     CHECK(planned.linear_time == walked.linear_time);
     CHECK(planned.flush_time == walked.flush_time);
-    CHECK(planned.uncertainty == walked.uncertainty);
     CHECK(planned.flush_time >= Time());
     Time sources;
     for (const Time t : planned.time_by_source) sources += t;

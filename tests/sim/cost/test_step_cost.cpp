@@ -229,7 +229,7 @@ TEST_CASE("uncertainty: standard deviations add within a family, squares between
     }
     double squares = 0.0;
     for (const double d : deviation) squares += d * d;
-    CHECK(to_us(cost.price(shape).uncertainty) == Approx(std::sqrt(squares)).epsilon(1e-5));
+    CHECK(to_us(step_uncertainty(cost.explain(shape))) == Approx(std::sqrt(squares)).epsilon(1e-5));
 }
 
 TEST_CASE("decode of linear attention takes the time of its fit", "[step_cost]") {
