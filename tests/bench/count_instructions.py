@@ -1,7 +1,7 @@
-"""Instructions per step, counted by callgrind, against bounds.
+"""Instructions per step and of a whole command, counted by callgrind, against bounds.
 
-count_instructions.py ROWS_DRIVER SERVE_DRIVER VALGRIND. The difference of two runs leaves out what a process
-costs to start.
+count_instructions.py ROWS_DRIVER SERVE_DRIVER KVSIM EXPERIMENT VALGRIND. The difference of two runs leaves out
+what a process costs to start; a command of one request is little else.
 """
 
 import re
@@ -15,7 +15,9 @@ SPECULATION = [("buffered", 0, 0, 30), ("buffered", 3, 0, 60), ("recurrent", 3, 
                ("buffered", 5, 0, 60), ("recurrent", 7, 0, 60), ("buffered", 3, 8192, 70)]
 REQUESTS = (300, 900)
 # price of a step, bound per step; arrivals and everything else of the requests included
-SERVING = [("constant", 1500), ("priced", 3700)]
+SERVING = [("constant", 1500), ("priced", 3300)]
+# requests of the experiment, bound of the command that runs it
+COMMAND = [(1, 70e6), (19366, 1050e6)]
 
 
 def run(valgrind: str, words: list) -> tuple[int, str]:
@@ -25,8 +27,8 @@ def run(valgrind: str, words: list) -> tuple[int, str]:
     return int(re.search(r"Collected : (\d+)", done.stderr).group(1)), done.stdout
 
 
-def check(what: str, count: float, bound: int) -> bool:
-    print(f"{what}: {count:.1f} instructions, at most {bound}")
+def check(what: str, count: float, bound: float) -> bool:
+    print(f"{what}: {count:.1f} instructions, at most {bound:.0f}")
     return count <= bound
 
 
@@ -49,9 +51,17 @@ def serving(valgrind: str, driver: str) -> bool:
     return good
 
 
+def command(valgrind: str, kvsim: str, experiment: str) -> bool:
+    good = True
+    for requests, bound in COMMAND:
+        count = run(valgrind, [kvsim, "run", experiment, "--set", f"workload.requests={requests}"])[0]
+        good &= check(f"kvsim run, {requests} requests", count, bound)
+    return good
+
+
 def main() -> int:
-    rows, serve, valgrind = sys.argv[1:4]
-    good = [speculation(valgrind, rows), serving(valgrind, serve)]
+    rows, serve, kvsim, experiment, valgrind = sys.argv[1:6]
+    good = [speculation(valgrind, rows), serving(valgrind, serve), command(valgrind, kvsim, experiment)]
     return 0 if all(good) else 1
 
 
