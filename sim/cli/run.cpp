@@ -38,6 +38,16 @@ std::string shares_by_source(const RunResult& r) {
     return text;
 }
 
+// ", 3 drafts"; ", up to 5 drafts (goodput)"; or nothing.
+std::string drafts(const ServingSpec& serving) {
+    const SpeculationSpec& s = serving.speculation;
+    const int most = s.most_drafts();
+    if (most == 0) return "";
+    const bool chosen = s.policy != "static";
+    return fmt::format(", {}{} draft{}{}", chosen ? "up to " : "", most, most == 1 ? "" : "s",
+                       chosen ? fmt::format(" ({})", s.policy) : "");
+}
+
 // "rejected by blocks: 3", or nothing.
 std::string rejections(const RejectedBy& by) {
     std::string text;
@@ -98,8 +108,9 @@ std::string to_table(const Experiment& experiment, const RunResult& r) {
     add("E2E ms", r.e2e_ms);
     add("queue ms", r.queue_ms);
     const RequestCounts& n = r.requests;
-    std::string text = fmt::format("{}: {} on {}, {} form\n", experiment.name, experiment.model.name,
-                                   experiment.device.name, name(experiment.linear.form));
+    std::string text =
+        fmt::format("{}: {} on {}, {} form{}\n", experiment.name, experiment.model.name,
+                    experiment.device.name, name(experiment.linear.form), drafts(experiment.serving));
     text += fmt::format("requests: {} read = {} completed + {} rejected + {} dropped + {} unfinished\n",
                         n.read, n.completed, n.rejected, n.dropped, n.unfinished);
     text += rejections(r.rejected_by);

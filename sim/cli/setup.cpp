@@ -58,7 +58,7 @@ StepCost make_step_cost(const Experiment& experiment) {
     return StepCost(
         {experiment.model, experiment.parallelism, experiment.engine.steps, experiment.linear.state,
          load_fitted_operators(experiment.device, experiment.profile_dir), linear_kernels(experiment),
-         experiment.serving.speculation.most_drafts()});
+         experiment.serving.speculation.most_drafts(), experiment.linear.records});
 }
 
 std::int64_t mean_tokens_per_request(const Experiment& experiment) {

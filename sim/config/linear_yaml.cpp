@@ -116,7 +116,7 @@ LinearServing read_linear(const YamlCursor& map, StateFormat state) {
     }
     read_buffer(map, linear);
     if (const YamlCursor flush = map.find("flush"); flush.present()) linear.flush = read_flush(flush);
-    map.find("records").choice_index(kSupportedRecordFormats);
+    linear.records = map.find("records").choice<RecordFormat>(kSupportedRecordFormats);
     // A ring of one record is flushed at every token: the recurrent form.
     if (linear.buffer_length == 1 && linear.ring <= 1) linear = {.state = linear.state};
     return linear;

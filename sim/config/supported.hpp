@@ -21,7 +21,7 @@ inline constexpr std::array<std::string_view, 8> kPartTypeNames{name(Family::kGd
 // What has kernels; whether a GPU has been measured with one is its profile's to say.
 inline constexpr std::array<std::string_view, 3> kSupportedStateFormats{
     name(StateFormat::kFp32), name(StateFormat::kBf16), name(StateFormat::kSplit)};
-// What the cost of a step takes. Measured kernels exist for records with u in fp32 too.
-inline constexpr std::array<std::string_view, 1> kSupportedRecordFormats{name(RecordFormat::kBf16)};
+inline constexpr std::array<std::string_view, 2> kSupportedRecordFormats{name(RecordFormat::kBf16),
+                                                                         name(RecordFormat::kFp32U)};
 
 }  // namespace kvsim

@@ -43,7 +43,7 @@ struct CompiledStepCost::Impl {
         const OperatorPricer& pricer = cost.pricer();
         plan.clear();
         plan.constant.cost.add(pricer.host_gap());
-        forward.add(shape, 1, 0, plan);
+        forward.add(shape, 1, {}, plan);
         end.clear();
         append_folds(cost.context(), shape.folds, end);
         for (const Operator& op : end) plan.folds += pricer.price(op).time;
@@ -54,10 +54,13 @@ struct CompiledStepCost::Impl {
         KVSIM_CHECK(!model.mtp_pattern.empty(), "{} drafts of a model without any", shape.drafts);
         if (!draft) draft.emplace(cost, one_draft, layers_by_kind(model, model.mtp_pattern));
         const DraftPasses passes = draft_passes(cost.context(), shape);
-        draft->add(passes.first, 1, 0, plan);
-        if (passes.later_count > 0)
-            draft->add(passes.later, passes.later_count,
-                       passes.later.decode.context_sum - shape.decode.context_sum, plan);
+        draft->add(passes.first, 1, {}, plan);
+        if (passes.later_count == 0) return;
+        const DecodeAttentionShape& later = passes.later.decode;
+        draft->add(passes.later, passes.later_count,
+                   {later.sequences - shape.decode.sequences, later.context_sum - shape.decode.context_sum,
+                    later.context_max - shape.decode.context_max},
+                   plan);
     }
 
     StepPlan& plan_of(const StepShape& shape) {

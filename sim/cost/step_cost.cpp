@@ -61,7 +61,7 @@ struct StepCost::Impl {
     OperatorPricer pricer;
 
     explicit Impl(StepCostParts parts)
-        : context(parts.model, parts.parallelism, parts.engine, parts.state),
+        : context(parts.model, parts.parallelism, parts.engine, parts.state, parts.records),
           pricer(std::move(parts.operators), std::move(parts.linear), context.engine) {}
 
     void add_priced(std::vector<NamedList> lists, std::vector<PricedList>& priced) const {

@@ -29,6 +29,7 @@ struct StepCostParts {
     FittedOperators operators;
     LinearKernelFits linear;
     int drafts = 0;  // most that a step proposes
+    RecordFormat records = RecordFormat::kBf16;
 };
 
 // One line of `kvsim explain`: an operator, alike in `count` layers. launches, bytes, flops and time are

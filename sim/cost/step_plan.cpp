@@ -85,8 +85,9 @@ void LinearTerm::add_bytes(const LinearShape& shape, ByteLedger& bytes) const {
 
 void AttentionTerm::renew(const DecodeAttentionShape& contexts, const OperatorPricer& pricer) {
     DecodeAttentionShape now = contexts;
-    now.context_sum += verified;
-    now.context_max += verified / contexts.sequences;
+    now.sequences += beyond.sequences;
+    now.context_sum += beyond.context_sum;
+    now.context_max += beyond.context_max;
     set_contexts(op, now, tokens_per_row);
     const auto& work = std::get<AttentionDecodeWork>(op.pricing);
     if (!segment || !segment->covers(work)) segment = pricer.attention_segment(work);
@@ -179,7 +180,8 @@ PlannedPass::PlannedPass(const StepCost& cost, Lists lists, std::vector<std::int
     }
 }
 
-void PlannedPass::add(const StepShape& shape, std::int64_t times, std::int64_t verified, StepPlan& plan) {
+void PlannedPass::add(const StepShape& shape, std::int64_t times, const DecodeAttentionShape& beyond,
+                      StepPlan& plan) {
     const TokenSums& tokens = tokens_[shape.prefill.new_tokens > 0 ? 1 : 0].at(shape.tokens());
     const auto add = [&](const PassSums& sums) {
         plan.constant.cost.add(sums.cost, times);
@@ -196,7 +198,7 @@ void PlannedPass::add(const StepShape& shape, std::int64_t times, std::int64_t v
     if (shape.logit_rows > 0) add(logits_.at(shape.logit_rows).serial);
     if (linear_) add_linear(shape, beside, times, plan);
     for (const AttentionKind& kind : attention_)
-        add_attention(kind, shape, kind.with_linear > 0 ? beside : 0, times, verified, plan);
+        add_attention(kind, shape, kind.with_linear > 0 ? beside : 0, times, beyond, plan);
 }
 
 void PlannedPass::add_linear(const StepShape& shape, std::int64_t beside, std::int64_t times,
@@ -219,14 +221,14 @@ void PlannedPass::add_linear(const StepShape& shape, std::int64_t beside, std::i
 }
 
 void PlannedPass::add_attention(const AttentionKind& kind, const StepShape& shape, std::int64_t beside,
-                                std::int64_t times, std::int64_t verified, StepPlan& plan) {
+                                std::int64_t times, const DecodeAttentionShape& beyond, StepPlan& plan) {
     scratch_.clear();
     append_attention(kind.part, shape, scratch_);
     for (Operator& op : scratch_) {
         const std::int64_t layers = kind.layers * times;
         if (const auto* decode = std::get_if<AttentionDecodeWork>(&op.pricing)) {
             const std::int64_t tokens = (decode->context_sum - shape.decode.context_sum) / decode->sequences;
-            plan.attention.push_back({op, layers, layers - beside, tokens, verified, {}, {}});
+            plan.attention.push_back({op, layers, layers - beside, tokens, beyond, {}, {}});
             for (const Owner o : {Owner::kKvWrite, Owner::kActivations})
                 owned(plan.constant.bytes, o) += owned(op.bytes, o) * layers;
             continue;

@@ -40,7 +40,7 @@ struct AttentionTerm {
     Operator op;
     std::int64_t layers = 0, serial = 0;
     std::int64_t tokens_per_row = 1;
-    std::int64_t verified = 0;  // tokens that the model itself has added to the contexts before (drafting)
+    DecodeAttentionShape beyond;  // the contexts of the step: what the pass has more of each (drafting)
     std::optional<AttentionSegment> segment;
     OperatorPrice price;
 
@@ -76,7 +76,7 @@ class PlannedPass {
 
     LinearPrices* linear_prices() { return linear_ ? &*linear_ : nullptr; }
     // Adds `times` passes with that shape to a plan.
-    void add(const StepShape& shape, std::int64_t times, std::int64_t verified, StepPlan& plan);
+    void add(const StepShape& shape, std::int64_t times, const DecodeAttentionShape& beyond, StepPlan& plan);
 
   private:
     struct AttentionKind {
@@ -87,7 +87,7 @@ class PlannedPass {
 
     void add_linear(const StepShape& shape, std::int64_t beside, std::int64_t times, StepPlan& plan);
     void add_attention(const AttentionKind& kind, const StepShape& shape, std::int64_t beside,
-                       std::int64_t times, std::int64_t verified, StepPlan& plan);
+                       std::int64_t times, const DecodeAttentionShape& beyond, StepPlan& plan);
 
     const OperatorPricer& pricer_;
     std::array<SumTable, 2> tokens_;  // without and with prompts

@@ -38,9 +38,12 @@ struct StepShape {
     PrefillShape prefill;
     std::int64_t logit_rows = 0;  // of the target model
     // k: after the target's forward, k drafts are proposed for every decode row by the MTP module, which also
-    // takes in the tokens that the forward verified. The decode rows themselves bring T = new_tokens /
-    // sequences tokens each: T = 1 + k of the step before.
+    // takes in the tokens that the forward verified, and those of prompts. The decode rows themselves bring T
+    // = new_tokens / sequences tokens each: T = 1 + k of the step before.
     int drafts = 0;
+    // Prompts that end in the step, with what is cached of them then: as far as their drafts are proposed in
+    // this step, like those of rows.
+    DecodeAttentionShape fresh;
     std::int64_t state_copies = 0;  // of a request's state and window, to or from a snapshot
     FoldShape folds;
 

@@ -44,8 +44,8 @@ const LinearMixer* linear_mixer(const ModelSpec& model) {
     return nullptr;
 }
 
-LinearShape linear_shape(const LinearMixer& mixer, StateFormat state) {
-    return {mixer.family, mixer.k_heads, mixer.v_heads, mixer.k_dim, mixer.v_dim, state};
+LinearShape linear_shape(const LinearMixer& mixer, StateFormat state, RecordFormat records) {
+    return {mixer.family, mixer.k_heads, mixer.v_heads, mixer.k_dim, mixer.v_dim, state, records};
 }
 
 std::string_view part_name(const Attention& attention) {

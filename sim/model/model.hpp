@@ -168,7 +168,8 @@ int attention_layers(const ModelSpec& model);
 const LinearMixer* linear_mixer(const ModelSpec& model);
 
 // The kernels' shape of one linear layer, with the heads that the mixer holds.
-LinearShape linear_shape(const LinearMixer& mixer, StateFormat state);
+LinearShape linear_shape(const LinearMixer& mixer, StateFormat state,
+                         RecordFormat records = RecordFormat::kBf16);
 
 // The name of the part that is held.
 std::string_view part_name(const Attention& attention);

@@ -74,7 +74,22 @@ class AlignedFlush final : public FlushPolicy {
     std::int64_t buffered_ = 0;
 };
 
+class AlignedRowFlush final : public RowFlushPolicy {
+  public:
+    void pick(const RowFills& fills, const FlushConditions&, std::vector<std::size_t>& rows) override {
+        const auto& records = fills.records;
+        if (std::ranges::none_of(records, [&](std::int32_t n) { return n >= fills.due; })) return;
+        for (std::size_t i = 0; i < records.size(); ++i) {
+            if (records[i] > 0) rows.push_back(i);
+        }
+    }
+};
+
 }  // namespace
+
+std::unique_ptr<RowFlushPolicy> make_aligned_row_flush(const FlushParts&) {
+    return std::make_unique<AlignedRowFlush>();
+}
 
 std::unique_ptr<FlushPolicy> make_aligned_flush(const FlushParts& parts) {
     return std::make_unique<AlignedFlush>(parts);

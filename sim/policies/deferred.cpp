@@ -10,12 +10,16 @@ namespace {
 
 constexpr double kMemoryPressure = 0.9;
 
+enum class When : std::uint8_t { kAlways, kUnderLoad };
+
+bool defers(When when, const FlushConditions& conditions) {
+    return when == When::kAlways || conditions.waiting > 0 || conditions.memory_used >= kMemoryPressure;
+}
+
 // Rows in the order of their last flush, which is that of their fill: the head has waited longest. A step
 // looks at the rows that flush and at one more.
 class DeferredFlush final : public FlushPolicy {
   public:
-    enum class When : std::uint8_t { kAlways, kUnderLoad };
-
     DeferredFlush(const FlushParts& parts, When when)
         : length_(parts.buffer_length), ring_(parts.ring), most_(parts.spec.most_per_step), when_(when) {
         KVSIM_CHECK(length_ >= 1 && length_ <= ring_ && most_ >= 0,
@@ -105,8 +109,7 @@ class DeferredFlush final : public FlushPolicy {
     std::int64_t start(std::size_t row) const { return std::max(nodes_[row].start, emptied_); }
 
     std::int64_t most_flushes(const FlushConditions& conditions) const {
-        const bool loaded = conditions.waiting > 0 || conditions.memory_used >= kMemoryPressure;
-        if (when_ == When::kUnderLoad && !loaded) return rows_;
+        if (!defers(when_, conditions)) return rows_;
         return most_ > 0 ? most_ : (rows_ + length_ - 1) / length_;
     }
 
@@ -120,14 +123,55 @@ class DeferredFlush final : public FlushPolicy {
     std::int64_t emptied_ = std::numeric_limits<std::int64_t>::min();  // no row holds an older record
 };
 
+class DeferredRowFlush final : public RowFlushPolicy {
+  public:
+    DeferredRowFlush(const FlushParts& parts, When when)
+        : length_(parts.buffer_length), most_(parts.spec.most_per_step), when_(when) {}
+
+    void pick(const RowFills& fills, const FlushConditions& conditions,
+              std::vector<std::size_t>& rows) override {
+        const auto& records = fills.records;
+        const auto first = static_cast<std::ptrdiff_t>(rows.size());
+        std::int64_t full = 0;
+        for (std::size_t i = 0; i < records.size(); ++i) {
+            if (records[i] < fills.due) continue;
+            rows.push_back(i);
+            full += records[i] >= fills.full ? 1 : 0;
+        }
+        const auto due = static_cast<std::int64_t>(rows.size()) - first;
+        const auto count = static_cast<std::int64_t>(records.size());
+        const std::int64_t bound = most_ > 0 ? most_ : (count * fills.tokens + length_ - 1) / length_;
+        const std::int64_t most = std::max(bound, full);
+        if (due <= most || !defers(when_, conditions)) return;
+        const auto goes_before = [&](std::size_t a, std::size_t b) {
+            return records[a] != records[b] ? records[a] > records[b] : fills.requests[a] < fills.requests[b];
+        };
+        std::nth_element(rows.begin() + first, rows.begin() + first + most, rows.end(), goes_before);
+        rows.resize(static_cast<std::size_t>(first + most));
+    }
+
+  private:
+    std::int64_t length_;
+    std::int64_t most_;
+    When when_;
+};
+
 }  // namespace
 
+std::unique_ptr<RowFlushPolicy> make_deferred_row_flush(const FlushParts& parts) {
+    return std::make_unique<DeferredRowFlush>(parts, When::kAlways);
+}
+
+std::unique_ptr<RowFlushPolicy> make_deferred_under_load_row_flush(const FlushParts& parts) {
+    return std::make_unique<DeferredRowFlush>(parts, When::kUnderLoad);
+}
+
 std::unique_ptr<FlushPolicy> make_deferred_flush(const FlushParts& parts) {
-    return std::make_unique<DeferredFlush>(parts, DeferredFlush::When::kAlways);
+    return std::make_unique<DeferredFlush>(parts, When::kAlways);
 }
 
 std::unique_ptr<FlushPolicy> make_deferred_under_load_flush(const FlushParts& parts) {
-    return std::make_unique<DeferredFlush>(parts, DeferredFlush::When::kUnderLoad);
+    return std::make_unique<DeferredFlush>(parts, When::kUnderLoad);
 }
 
 }  // namespace kvsim

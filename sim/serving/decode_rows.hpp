@@ -50,6 +50,8 @@ class DecodeRows {
     // ceil((context + tokens of the step) / page) pages while it takes part in one.
     virtual std::int64_t pages_needed() const = 0;
     virtual std::int64_t buffered_tokens() const = 0;
+    // Drafts that a row has which joins now.
+    virtual int drafts() const { return 0; }
 
     // Adds the decode rows of the next step to `shape`: linear work, decode attention, logit rows, drafts.
     // Requires rows() > 0. Fixes what end_step() will do.

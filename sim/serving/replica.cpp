@@ -87,6 +87,7 @@ const StepShape* Replica::begin_step(Time now) {
         admission_.start_again();
         return nullptr;
     }
+    if (!decodes_) shape_.drafts = rows_->drafts();
     in_step_ = true;
     return &shape_;
 }
@@ -146,6 +147,12 @@ std::int64_t Replica::take_chunk(Slot slot, std::int64_t budget) {
     // Only the last token of a prompt needs logits.
     if (r.prefilled + tokens < r.target) return 0;
     ++shape_.logit_rows;
+    if (spec_.drafts > 0 && spec_.scheduler.steps == StepRule::kMixed) {
+        DecodeAttentionShape& fresh = shape_.fresh;
+        ++fresh.sequences;
+        fresh.context_sum += r.target;
+        fresh.context_max = std::max(fresh.context_max, r.target);
+    }
     return budget - tokens;
 }
 

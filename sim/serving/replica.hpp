@@ -11,6 +11,10 @@
 // With a prefix cache it may leave its KV pages and its state there, brought up to date by a flush: what is
 // left of these when it is admitted again need not be computed.
 //
+// With drafts the MTP module takes in what is prefilled. A prompt that ends has its drafts after its step, as
+// many as the rows: mixed steps (vLLM) propose them for all together at their end; prefill_first (SGLang)
+// proposes those of all rows when they decode next, which counts in that step.
+//
 // Prefix cache. A request that is admitted starts from the longest prefix that the cache has a state for, but
 // always computes its last token. Snapshots are taken of the state at the last multiple of the interval that
 // a chunk gets to, and where the prompt leaves the pages that are cached, if there is no state yet (SGLang:

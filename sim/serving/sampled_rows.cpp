@@ -44,6 +44,7 @@ class SampledRows final : public DecodeRows {
     std::int64_t context_sum() const override { return sums_.context; }
     std::int64_t pages_needed() const override { return rows() * step_.full_pages + sums_.part_pages; }
     std::int64_t buffered_tokens() const override { return sums_.buffered; }
+    int drafts() const override { return step_.tokens - 1; }
     void form_step(StepShape& shape, const FlushConditions& conditions) override;
     std::int64_t end_step(Time now, std::vector<TokenGap>& gaps, std::vector<Slot>& finished) override;
     std::int64_t pages_grown() const override { return pages_grown_; }
@@ -52,7 +53,7 @@ class SampledRows final : public DecodeRows {
     // What a step of T tokens per row does with a row.
     struct StepRule {
         int tokens = 1;
-        std::int32_t flush_at = 0;   // records
+        std::int32_t flush_at = 0;   // records; of a flush policy that picks rows: none
         std::int32_t kept_fill = 0;  // after a flush, before the tokens kept: -1 where their record is folded
         // T tokens need T / page pages of every row, and one more of a row whose last page has less room than
         // the rest.
@@ -82,7 +83,7 @@ class SampledRows final : public DecodeRows {
     void add_gaps(Time now, std::int64_t tokens, std::vector<TokenGap>& gaps);
     void advance_pages(const StepRule& next);
     void advance_rings(const StepRule& next);
-    void form_snapshots(StepShape& shape, LinearWork& work);
+    void pick_flushes(const FlushConditions& conditions);
     void find_snapshots();
 
     Form verifies_;
@@ -92,11 +93,13 @@ class SampledRows final : public DecodeRows {
     std::int32_t snapshot_interval_;  // tokens; 0: no snapshots
     Acceptance acceptance_;
     SpeculativeTimes times_;
+    std::unique_ptr<RowFlushPolicy> flush_;  // null: rows flush when they are due
     std::unique_ptr<SpeculationPolicy> policy_;
     int most_drafts_;
     std::uint64_t seed_;  // of the stream `acceptance`
 
     // Rows, in no order; the same index in all of them.
+    std::vector<std::uint64_t> request_;    // its number
     std::vector<std::uint64_t> stream_;     // of the request's draws
     std::vector<std::int32_t> context_;     // tokens in the KV cache
     std::vector<std::int32_t> remaining_;   // >= 1
@@ -117,8 +120,9 @@ class SampledRows final : public DecodeRows {
     std::int64_t pages_grown_ = 0;
     Time last_end_;  // of the last step: latest token of every row that is not fresh
     std::vector<Fresh> fresh_;
-    std::vector<Slot> snapshots_;       // rows of which the next step takes one
-    std::vector<std::size_t> flushed_;  // rows that flush in the step that is formed, though not yet due
+    std::vector<Slot> snapshots_;  // rows of which the next step takes one
+    // Rows that flush in the step that is formed, beside those that flush_at tells.
+    std::vector<std::size_t> flushed_;
 };
 
 SampledRows::SampledRows(const SampledRowsParts& parts)
@@ -129,6 +133,9 @@ SampledRows::SampledRows(const SampledRowsParts& parts)
       snapshot_interval_(static_cast<std::int32_t>(parts.snapshot_interval)),
       acceptance_(acceptance_of(parts.speculation)),
       times_(verifies_, ring_, acceptance_, *parts.pricer),
+      flush_(buffered_
+                 ? make_row_flush_policy({parts.linear.buffer_length, ring_.capacity(), parts.linear.flush})
+                 : nullptr),
       policy_(make_speculation_policy(parts.speculation, times_)),
       most_drafts_(parts.speculation.most_drafts()),
       seed_(stream_seed(parts.seed, "acceptance")) {
@@ -141,7 +148,8 @@ SampledRows::StepRule SampledRows::rule_of(int drafts) const {
     StepRule rule;
     rule.tokens = 1 + drafts;
     // Without a ring no fill ever gets there.
-    rule.flush_at = buffered_ ? ring_.flush_at(rule.tokens) : std::numeric_limits<std::int32_t>::max();
+    rule.flush_at =
+        buffered_ && !flush_ ? ring_.flush_at(rule.tokens) : std::numeric_limits<std::int32_t>::max();
     rule.kept_fill = rule.tokens == 1 ? -1 : 0;
     rule.full_pages = rule.tokens / page_;
     rule.part_room = rule.tokens % page_;
@@ -162,6 +170,7 @@ void SampledRows::join(const RowStart& row) {
     KVSIM_CHECK(index_of_slot_[row.slot] == kAbsent, "slot {} has a row", row.slot);
     index_of_slot_[row.slot] = static_cast<std::uint32_t>(slot_.size());
     const auto context = static_cast<std::int32_t>(row.context);
+    request_.push_back(row.request);
     stream_.push_back(numbered_bits(seed_, row.request + 1));
     context_.push_back(context);
     remaining_.push_back(static_cast<std::int32_t>(row.remaining));
@@ -189,7 +198,7 @@ std::int64_t SampledRows::yielded(Slot slot) const {
     return context_[i] - at_joining_[i];
 }
 
-void SampledRows::form_step(StepShape& shape, const FlushConditions&) {
+void SampledRows::form_step(StepShape& shape, const FlushConditions& conditions) {
     KVSIM_CHECK(!in_step_ && rows() > 0, "a step of {} rows", rows());
     next_drafts_ = policy_->drafts(rows(), sums_.context / rows());
     const Form form = form_of_step(verifies_, step_.tokens);
@@ -199,7 +208,10 @@ void SampledRows::form_step(StepShape& shape, const FlushConditions&) {
     work.buffered_tokens = sums_.buffered;
     work.flushes = sums_.flushes;
     work.flushed_tokens = sums_.flushed + (form == Form::kBuffered ? sums_.flushes : 0);
-    form_snapshots(shape, work);
+    shape.state_copies += static_cast<std::int64_t>(snapshots_.size());
+    pick_flushes(conditions);
+    work.flushes += static_cast<std::int64_t>(flushed_.size());
+    for (const std::size_t i : flushed_) work.flushed_tokens += fill_[i] - step_.kept_fill;
     const std::int32_t longest = *std::max_element(context_.begin(), context_.end());
     shape.decode = {rows(), sums_.context, longest};
     shape.logit_rows += work.new_tokens;
@@ -209,16 +221,19 @@ void SampledRows::form_step(StepShape& shape, const FlushConditions&) {
 
 // What a row has kept is known when its step has ended, so that the step after copies the state, at whatever
 // token the row has come to: first it folds the records that the row comes with, as a flush that is due does.
-void SampledRows::form_snapshots(StepShape& shape, LinearWork& work) {
-    shape.state_copies += static_cast<std::int64_t>(snapshots_.size());
+void SampledRows::pick_flushes(const FlushConditions& conditions) {
     flushed_.clear();
+    if (flush_)
+        flush_->pick(
+            {fill_, request_, ring_.flush_at(step_.tokens), ring_.full_at(step_.tokens), step_.tokens},
+            conditions, flushed_);
+    if (snapshots_.empty()) return;
     for (const Slot slot : snapshots_) {
         const std::size_t i = index_of(slot);
-        if (fill_[i] == 0 || fill_[i] >= step_.flush_at) continue;
-        flushed_.push_back(i);
-        ++work.flushes;
-        work.flushed_tokens += fill_[i] - step_.kept_fill;
+        if (fill_[i] > 0 && fill_[i] < step_.flush_at) flushed_.push_back(i);
     }
+    std::ranges::sort(flushed_);
+    flushed_.erase(std::ranges::unique(flushed_).begin(), flushed_.end());
 }
 
 // Rows that the step has brought to a multiple of the interval, or past it, and that go on.
@@ -410,6 +425,7 @@ void SampledRows::remove(std::size_t i) {
         column[i] = column.back();
         column.pop_back();
     };
+    drop(request_);
     drop(stream_);
     drop(context_);
     drop(remaining_);
@@ -437,11 +453,6 @@ std::unique_ptr<DecodeRows> make_sampled_rows(const SampledRowsParts& parts) {
         throw_mistake(
             {}, parts.linear.choose_form ? "linear.form" : "linear.buffer_length",
             "expected a value with speculation, got auto: its times are those of one token per row");
-    }
-    if (form == Form::kVerifyBuffered && parts.linear.flush.policy != "fixed_length") {
-        throw_mistake(
-            {}, "linear.flush.policy",
-            fmt::format("expected fixed_length with speculation, got {}", parts.linear.flush.policy));
     }
     SampledRowsParts verifying = parts;
     verifying.linear.form = form;

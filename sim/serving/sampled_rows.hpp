@@ -42,11 +42,10 @@ struct SampledRowsParts {
     std::int64_t snapshot_interval = 0;  // tokens between snapshots in decode; 0: none
 };
 
-// Throws ConfigError: a form that cannot verify (direct), a form or length to be chosen, a flush policy other
-// than fixed_length with a buffer, a speculation that lacks what its policy needs.
+// Throws ConfigError: a form that cannot verify (direct), a form or length to be chosen, a flush policy that
+// rows with drafts do not have (make_row_flush_policy), a speculation that lacks what its policy needs.
 //
-// fixed_length with drafts: a row flushes when its own records demand it (sim/serving/ring_rule.hpp). Other
-// flush policies move phases of rows that append one record per step, which rows with drafts do not.
+// fixed_length with drafts: a row flushes when its own records demand it (sim/serving/ring_rule.hpp).
 std::unique_ptr<DecodeRows> make_sampled_rows(const SampledRowsParts& parts);
 
 }  // namespace kvsim

@@ -82,7 +82,7 @@ void append_copies(const StepContext& c, const LinearMixer& mixer, std::string_v
 void append_folds(const StepContext& c, const FoldShape& folds, OperatorList& list) {
     const LinearMixer* mixer = linear_mixer(c.model);
     if (mixer == nullptr || folds.states == 0) return;
-    const LinearShape shape = linear_shape(*mixer, c.state);
+    const LinearShape shape = linear_shape(*mixer, c.state, c.records);
     const std::int64_t layers = linear_layers(c.model);
     const LinearTraffic t =
         linear_traffic(shape, Form::kBuffered, {0, 0, folds.records, folds.states, folds.records}, true);
@@ -112,6 +112,7 @@ DraftPasses draft_passes(const StepContext& c, const StepShape& step) {
     DraftPasses passes;
     if (step.drafts == 0) return passes;
     const std::int64_t rows = step.decode.sequences;
+    const std::int64_t drafted = rows + step.fresh.sequences;
     const std::int64_t verified = decode_tokens(step);
     // The module has no linear layers: the form is any.
     passes.first[Form::kRecurrent] = {rows, verified};
@@ -120,11 +121,12 @@ DraftPasses draft_passes(const StepContext& c, const StepShape& step) {
     passes.first.logit_rows = step.logit_rows;
     if (c.engine.has(Fusion::kDraftRows))
         passes.first.logit_rows -= std::clamp<std::int64_t>(verified - rows, 0, step.logit_rows);
-    if (rows == 0 || step.drafts == 1) return passes;
-    passes.later[Form::kRecurrent] = {rows, rows};
-    passes.later.decode = {rows, step.decode.context_sum + verified,
-                           step.decode.context_max + verified / rows};
-    passes.later.logit_rows = rows;
+    if (drafted == 0 || step.drafts == 1) return passes;
+    passes.later[Form::kRecurrent] = {drafted, drafted};
+    const std::int64_t longest = rows > 0 ? step.decode.context_max + verified / rows : 0;
+    passes.later.decode = {drafted, step.decode.context_sum + verified + step.fresh.context_sum,
+                           std::max(longest, step.fresh.context_max)};
+    passes.later.logit_rows = drafted;
     passes.later_count = step.drafts - 1;
     return passes;
 }

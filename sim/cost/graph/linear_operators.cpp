@@ -105,7 +105,7 @@ class LinearLayer {
           context_(context),
           mixer_(mixer),
           step_(step),
-          shape_(linear_shape(mixer, context.state)),
+          shape_(linear_shape(mixer, context.state, context.records)),
           weights_(weights(mixer, context.model.hidden), context.model),
           tokens_(step.tokens()) {}
 
@@ -206,7 +206,7 @@ class LinearLayer {
 
 LinearPart linear_part(const StepContext& context, const LinearMixer& mixer, PartWeights& weights) {
     LinearPart part;
-    part.shape = linear_shape(mixer, context.state);
+    part.shape = linear_shape(mixer, context.state, context.records);
     part.conv_kernel = mixer.conv_kernel;
     part.keeps_windows = !context.engine.has(Fusion::kStateIndex);
     part.conv_weights = weights.take_vector("conv") + weights.take_vector("conv_bias");

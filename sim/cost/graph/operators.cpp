@@ -120,8 +120,8 @@ Operator product_operator(std::string_view name, std::int64_t m, const Product& 
 }
 
 StepContext::StepContext(const ModelSpec& whole, const Parallelism& p, const EngineSteps& steps,
-                         StateFormat s)
-    : model(rank_model(whole, p)), parallelism(p), engine(steps.serving(whole.name)), state(s) {}
+                         StateFormat s, RecordFormat r)
+    : model(rank_model(whole, p)), parallelism(p), engine(steps.serving(whole.name)), state(s), records(r) {}
 
 OperatorList start_operators(const StepContext& c, const StepShape& step) {
     ListBuilder list;

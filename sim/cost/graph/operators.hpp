@@ -24,8 +24,10 @@ struct StepContext {
     Parallelism parallelism;
     EngineSteps engine;  // as it serves this model
     StateFormat state = StateFormat::kFp32;
+    RecordFormat records = RecordFormat::kBf16;
 
-    StepContext(const ModelSpec& whole, const Parallelism& p, const EngineSteps& steps, StateFormat s);
+    StepContext(const ModelSpec& whole, const Parallelism& p, const EngineSteps& steps, StateFormat s,
+                RecordFormat r);
 };
 
 OperatorList start_operators(const StepContext& context, const StepShape& step);
@@ -43,8 +45,9 @@ struct NamedList {
 std::vector<NamedList> forward_operators(const StepContext& context, const StepShape& step);
 
 // Drafting, a chain of k forwards of the MTP module: the first takes in all tokens that the model has just
-// seen, of prompts too, the k - 1 others one token per row that decodes. What such a pass holds; no tokens
-// when there is no such pass. Later ones differ by a token of context each, and are taken as alike.
+// seen, of prompts too, the k - 1 others one token per row that decodes and per fresh prompt. What such a
+// pass holds; no tokens when there is no such pass. Later ones differ by a token of context each, and are
+// taken as alike.
 struct DraftPasses {
     StepShape first, later;
     std::int64_t later_count = 0;

@@ -155,6 +155,17 @@ class Refusals(CliTest):
         self.assertGreater(measured["share_fitted"], 0.0)
         self.assertEqual((other["share_fitted"], other["share_roofline"]), (0.0, 1.0))
 
+    def test_records_with_u_in_fp32(self):
+        steady = str(ROOT / "configs/experiments/steady_decode.yaml")
+        narrow, wide = (self.json("run", steady, "--set", f"linear.records={records}") for records in ("bf16", "fp32_u"))
+        # 32 value heads of 128, 16 key heads of 128 in bf16, a gate of each value head in fp32.
+        rest = 2 * 16 * 128 + 4 * 32
+        self.assertEqual(wide["bytes"]["buffer_write"] * (2 * 32 * 128 + rest),
+                         narrow["bytes"]["buffer_write"] * (4 * 32 * 128 + rest))
+        self.assertGreater(wide["itl_ms"]["mean"], narrow["itl_ms"]["mean"])
+        # Both were measured: a law tells them, if outside the range of its rows.
+        self.assertAlmostEqual(wide["share_roofline"], narrow["share_roofline"], delta=0.05)
+
     def test_set_without_value(self):
         self.refused_run("--set", "seed", says=["--set", "path=value", "seed"])
 

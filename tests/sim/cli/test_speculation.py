@@ -54,13 +54,28 @@ class Speculation(CliTest):
     def test_the_table_tells_tokens_per_step(self):
         words = ["--set", "workload.requests=50", "--set", "workload.declared=20"]
         always = ["--set", "speculation={policy: static, drafts: 1, acceptance: {rate: 0}}"]
-        self.assertIn("\nspeculation: 1.00 tokens per step", self.kvsim("run", EXPERIMENT, *words, *always).stdout)
+        drafted = self.kvsim("run", EXPERIMENT, *words, *always).stdout
+        self.assertIn(", buffered form, 1 draft\n", drafted)
+        self.assertIn("\nspeculation: 1.00 tokens per step", drafted)
+        chosen = ["--set", "speculation={policy: goodput, drafts: 4, acceptance: {rate: 0.5}}"]
+        self.assertIn(", buffered form, up to 4 drafts (goodput)\n", self.kvsim("run", EXPERIMENT, *words, *chosen).stdout)
         self.assertNotIn("speculation", self.kvsim("run", EXPERIMENT, *words).stdout)
 
     def test_what_cannot_speculate_is_refused(self):
         self.refused("run", EXPERIMENT, *SPECULATION, "--set", "linear.form=auto", says=["linear.form", "auto"])
-        self.refused("run", EXPERIMENT, *SPECULATION, "--set", "linear.flush=aligned",
-                     says=["linear.flush.policy", "fixed_length"])
+        self.refused("run", EXPERIMENT, *SPECULATION, "--set", "linear.flush=staggered",
+                     says=["linear.flush.policy", "fixed_length", "deferred"])
+
+    def test_flush_policies_change_when_rows_with_drafts_flush_and_nothing_else(self):
+        words = [*SPECULATION, "--set", "workload.requests=300", "--set", "linear.ring=32"]
+        flushes = {}
+        for policy in ("fixed_length", "aligned", "deferred", "deferred_under_load"):
+            result = self.json("run", EXPERIMENT, *words, "--set", f"linear.flush={policy}")
+            self.assertEqual(result["requests"]["completed"], 300)
+            flushes[policy] = result["flushes"]
+        # With the first that is due all flush, each with fewer records.
+        self.assertGreater(flushes["aligned"], 1.2 * flushes["fixed_length"])
+        self.assertLessEqual(flushes["deferred"], flushes["fixed_length"])
 
 
 if __name__ == "__main__":

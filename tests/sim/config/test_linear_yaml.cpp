@@ -65,10 +65,12 @@ TEST_CASE("what buffers would take is refused where nothing is buffered") {
     CHECK(error_of({{"linear.form", "recurrent"}}).empty());
 }
 
-TEST_CASE("records that the cost of a step does not take are refused") {
+TEST_CASE("formats of records, bf16 where none is named") {
+    CHECK(linear_of("{form: buffered, buffer_length: 8}").records == RecordFormat::kBf16);
     CHECK(linear_of("{form: buffered, buffer_length: 8, records: bf16}").records == RecordFormat::kBf16);
-    CHECK_THAT(error_of({{"linear.records", "fp32_u"}}),
-               ContainsSubstring("linear.records: expected one of bf16, got `fp32_u`"));
+    CHECK(linear_of("{form: buffered, buffer_length: 8, records: fp32_u}").records == RecordFormat::kFp32U);
+    CHECK_THAT(error_of({{"linear.records", "fp32"}}),
+               ContainsSubstring("linear.records: expected one of bf16, fp32_u, got `fp32`"));
 }
 
 TEST_CASE("linear layers read back as they were written") {

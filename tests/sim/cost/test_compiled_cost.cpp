@@ -102,6 +102,11 @@ void check_all_kinds(const StepCost& cost, bool drafts, RandomSteps& random, int
     for (int trial = 0; trial < trials; ++trial) {
         StepShape s = random.step();
         if (drafts && random.draw(2) == 0) s.drafts = 1 + static_cast<int>(random.draw(5));
+        if (s.drafts > 0 && s.prefill.sequences > 0 && random.draw(2) == 0) {
+            const std::int64_t longest = 1 + random.draw(9'000);
+            s.fresh = {s.prefill.sequences, longest + random.draw(4'000) * (s.prefill.sequences - 1),
+                       longest};
+        }
         for (int i = 0; i < 4; ++i) {
             check_same(cost, compiled, s);
             random.advance(s);

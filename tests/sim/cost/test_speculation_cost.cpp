@@ -92,6 +92,20 @@ TEST_CASE("the MTP module has a KV layer of its own", "[speculation_cost]") {
     CHECK(drafted.linear_time == plain.linear_time);
 }
 
+TEST_CASE("fresh prompts take part in the later forwards of their step", "[speculation_cost]") {
+    const std::int64_t context = 500, k = 3;
+    StepShape s = prefill(1, context);
+    s.drafts = k;
+    const StepPrice alone = step_cost(qwen35_4b()).price(s);
+    s.fresh = {1, context, context};
+    const StepPrice drafted = step_cost(qwen35_4b()).price(s);
+    // Two forwards of one row: each stores a token, and reads all up to it (taken as alike).
+    CHECK(owned(drafted.bytes, Owner::kKvWrite) - owned(alone.bytes, Owner::kKvWrite) == kKvLayer * (k - 1));
+    CHECK(owned(drafted.bytes, Owner::kKvRead) - owned(alone.bytes, Owner::kKvRead) ==
+          kKvLayer * (k - 1) * (context + 1));
+    CHECK(drafted.time > alone.time);
+}
+
 TEST_CASE("prompts pass through the MTP module where there are drafts", "[speculation_cost]") {
     StepShape s = prefill(1, 500);
     const StepPrice plain = step_cost(qwen35_4b()).price(s);

@@ -58,6 +58,9 @@ class HashPricer final : public StepPricer {
         mix(shape.prefill.query_key_pairs);
         mix(shape.logit_rows);
         mix(shape.drafts);
+        mix(shape.fresh.sequences);
+        mix(shape.fresh.context_sum);
+        mix(shape.fresh.context_max);
         mix(shape.state_copies);
         mix(shape.folds.states);
         mix(shape.folds.records);

@@ -43,10 +43,12 @@ class OracleReplica {
             add_prefill(shape, !preempted);
         } else {
             add_prefill(shape, true);
-            if (shape.tokens() > 0) return shape;
-            make_room(shape);
-            add_decode(shape);
+            if (shape.tokens() == 0) {
+                make_room(shape);
+                add_decode(shape);
+            }
         }
+        if (!decodes_ && shape.tokens() > 0) shape.drafts = static_cast<int>(tokens_) - 1;
         if (shape.tokens() == 0) ratio_steps_ = 0;
         return shape;
     }
@@ -158,7 +160,12 @@ class OracleReplica {
             shape.prefill.new_tokens += r.chunk;
             shape.prefill.cached_tokens += r.prefilled;
             for (std::int64_t i = 0; i < r.chunk; ++i) shape.prefill.query_key_pairs += r.prefilled + i + 1;
-            if (r.prefilled + r.chunk == r.target) ++shape.logit_rows;
+            if (r.prefilled + r.chunk < r.target) continue;
+            ++shape.logit_rows;
+            if (spec_.drafts == 0 || spec_.scheduler.steps != StepRule::kMixed) continue;
+            ++shape.fresh.sequences;
+            shape.fresh.context_sum += r.target;
+            shape.fresh.context_max = std::max(shape.fresh.context_max, r.target);
         }
     }
 
@@ -182,6 +189,7 @@ class OracleReplica {
     }
 
     void add_decode(StepShape& shape) {
+        rows_.decide_flushes(running_, tokens_, loaded());
         LinearWork& work = shape[rows_.form(tokens_)];
         for (const OracleRequest& r : running_) {
             if (!r.decoding) continue;
@@ -193,7 +201,7 @@ class OracleReplica {
                 ++shape.state_copies;
                 cache_->took_snapshot();
             }
-            if (rows_.flushes(r, tokens_)) {
+            if (r.flushes) {
                 ++work.flushes;
                 work.flushed_tokens += rows_.folded(r, tokens_);
             }
@@ -204,6 +212,18 @@ class OracleReplica {
         }
         if (decodes_) shape.drafts = rows_.drafts_for(work.sequences);
         if (decodes_ && cache_) cache_->fit(use());
+    }
+
+    // Of the decode step that is being formed: requests wait, or nine tenths of slots or units are in use.
+    bool loaded() const {
+        const PoolSize& pool = spec_.pool;
+        const auto share = [](std::int64_t used, std::int64_t of) {
+            return of > 0 ? static_cast<double>(used) / static_cast<double>(of) : 0.0;
+        };
+        const auto count = static_cast<std::int64_t>(running_.size());
+        const std::int64_t grown = declares() ? 0 : units_needed();
+        return !waiting_.empty() || share(count * pool.slots_per_request, pool.slots) >= 0.9 ||
+               share(units_used() + grown, pool.units) >= 0.9;
     }
 
     std::int64_t units_needed() const {

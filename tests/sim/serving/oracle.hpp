@@ -16,7 +16,7 @@ struct OracleSpec {
     ReplicaSpec replica;
     int replicas = 1;
     RouterRule router = RouterRule::kRoundRobin;
-    LinearServing linear;         // recurrent, or buffered with flushes of fixed_length
+    LinearServing linear;         // recurrent, or buffered; without drafts with flushes of fixed_length
     SpeculationSpec speculation;  // none, static or table; linear.drafts and replica.drafts are its most
     DraftRecords draft_records = DraftRecords::kWithin;
     std::uint64_t seed = 1;

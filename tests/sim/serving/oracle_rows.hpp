@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "sim/base/random.hpp"
 #include "sim/policies/speculation.hpp"
@@ -25,6 +27,7 @@ struct OracleRequest {
     std::uint64_t admission = 0;
     bool decoding = false;
     bool snapshot = false;  // of its state in the next step
+    bool flushes = false;   // in the step under way
     Time admitted, first_token, last_token, out_since;
     Time interference, preempted, flush;
 
@@ -50,9 +53,11 @@ class OracleRows {
         if (most_tokens_ > 1) acceptance_.emplace(spec.speculation.acceptance);
         // Records with which a row may come: the buffer's, if the ring has room for the tokens beside them.
         most_records_ = std::max<std::int64_t>(spec.linear.buffer_length, most_tokens_);
-        const std::int64_t ring = std::max(most_records_, 2 * most_tokens_);
+        std::int64_t ring = std::max<std::int64_t>(spec.linear.ring, most_records_);
         if (most_tokens_ > 1 && spec.draft_records == DraftRecords::kWithin)
-            most_records_ = std::min(most_records_, ring - most_tokens_);
+            ring = std::max(ring, 2 * most_tokens_) - most_tokens_;
+        most_records_ = std::min(most_records_, ring);
+        most_in_ring_ = ring;
     }
 
     int drafts_for(std::int64_t rows) const {
@@ -70,10 +75,33 @@ class OracleRows {
         if (interval_ == 0) return false;
         return most_tokens_ > 1 ? r.snapshot : (r.context + 1) % interval_ == 0;
     }
-    bool flushes(const OracleRequest& r, std::int64_t tokens) const {
-        if (!buffered_) return false;
-        if (takes_snapshot(r) && (most_tokens_ == 1 || r.fill > 0)) return true;
-        return tokens == 1 ? r.fill + 1 >= most_records_ : r.fill + tokens > most_records_;
+    // Notes which of the rows flush in a step.
+    void decide_flushes(std::vector<OracleRequest>& running, std::int64_t tokens, bool loaded) const {
+        if (!buffered_) return;
+        std::vector<OracleRequest*> rows;
+        for (OracleRequest& r : running) {
+            if (r.decoding) rows.push_back(&r);
+        }
+        const auto reaches = [&](const OracleRequest* r, std::int64_t most) {
+            return tokens == 1 ? r->fill + 1 >= most : r->fill + tokens > most;
+        };
+        const std::string& policy = spec_.linear.flush.policy;
+        bool any = false;
+        for (OracleRequest* r : rows) any |= r->flushes = reaches(r, most_records_);
+        if (policy == "aligned" && any) {
+            for (OracleRequest* r : rows) r->flushes = r->fill > 0;
+        }
+        if (policy == "deferred" || (policy == "deferred_under_load" && loaded)) {
+            std::ranges::sort(rows, [](const OracleRequest* a, const OracleRequest* b) {
+                return a->fill != b->fill ? a->fill > b->fill : a->id < b->id;
+            });
+            std::int64_t bound = spec_.linear.flush.most_per_step;
+            if (bound == 0)
+                bound =
+                    oracle_ceil(static_cast<std::int64_t>(rows.size()) * tokens, spec_.linear.buffer_length);
+            for (OracleRequest* r : rows) r->flushes &= bound-- > 0 || reaches(r, most_in_ring_);
+        }
+        for (OracleRequest* r : rows) r->flushes |= takes_snapshot(*r) && (most_tokens_ == 1 || r->fill > 0);
     }
     std::int64_t folded(const OracleRequest& r, std::int64_t tokens) const {
         return tokens == 1 ? r.fill + 1 : r.fill;
@@ -88,7 +116,7 @@ class OracleRows {
         return std::min(kept + 1, r.arrival.output_tokens - r.generated);
     }
     void advance(OracleRequest& r, std::int64_t tokens, std::int64_t kept) const {
-        const bool flushed = flushes(r, tokens);
+        const bool flushed = r.flushes;
         if (buffered_) r.fill = (flushed ? 0 : r.fill) + (flushed && tokens == 1 ? 0 : kept);
         r.snapshot = interval_ > 0 && (r.context + kept) / interval_ > r.context / interval_;
         r.context += kept;
@@ -101,7 +129,8 @@ class OracleRows {
     std::int64_t interval_ = 0;  // of snapshots; 0: none
     std::uint64_t draws_;
     std::optional<Acceptance> acceptance_;
-    std::int64_t most_records_ = 0;
+    std::int64_t most_records_ = 0;  // with which a row comes
+    std::int64_t most_in_ring_ = 0;  // where its flush is put off
 };
 
 }  // namespace kvsim

@@ -1,5 +1,6 @@
 // The engine against the step-by-step oracle, on random small scenarios with tight limits.
 #include <algorithm>
+#include <array>
 #include <tuple>
 
 #include "sim/base/random.hpp"
@@ -94,6 +95,12 @@ OracleSpec random_spec(Picker& pick) {
     if (pick(0, 1) == 0) s.speculation = random_speculation(pick);
     s.linear.drafts = s.speculation.most_drafts();
     s.replica.drafts = s.linear.drafts;
+    if (s.linear.form == Form::kBuffered && s.linear.drafts > 0) {
+        constexpr std::array kPolicies{"fixed_length", "aligned", "deferred", "deferred_under_load"};
+        s.linear.flush.policy = kPolicies[static_cast<std::size_t>(pick(0, 3))];
+        s.linear.flush.most_per_step = static_cast<int>(pick(0, 2));
+        s.linear.ring = s.linear.buffer_length + static_cast<int>(pick(0, 8));
+    }
     s.draft_records = pick(0, 1) == 0 ? DraftRecords::kWithin : DraftRecords::kBeside;
     s.replicas = pick(0, 2) == 0 ? static_cast<int>(pick(2, 3)) : 1;
     s.router = pick(0, 1) == 0 ? RouterRule::kRoundRobin : RouterRule::kLeastLoaded;
@@ -191,8 +198,9 @@ TEST_CASE("the engine equals the oracle to the picosecond and byte on 10,000 ran
         const Scenario s = random_scenario(pick);
         const SchedulerSpec& scheduler = s.spec.replica.scheduler;
         INFO("scenario " << i << ", m " << s.spec.linear.buffer_length << ", " << s.spec.linear.drafts
-                         << " drafts, " << s.spec.replicas << " replicas, step " << s.spec.replica.step_tokens
-                         << ", " << kStepRuleNames[static_cast<std::size_t>(scheduler.steps)] << ", "
+                         << " drafts, " << s.spec.linear.flush.policy << ", " << s.spec.replicas
+                         << " replicas, step " << s.spec.replica.step_tokens << ", "
+                         << kStepRuleNames[static_cast<std::size_t>(scheduler.steps)] << ", "
                          << kAdmissionRuleNames[static_cast<std::size_t>(scheduler.admission)] << ", "
                          << kVictimRuleNames[static_cast<std::size_t>(scheduler.victim)]);
         const RunResult actual = run_engine(s);

@@ -264,9 +264,10 @@ TEST_CASE("what cannot speculate is refused") {
     CHECK_THROWS_WITH(make_sampled_rows(parts),
                       "linear.form: expected recurrent or buffered with speculation, got direct");
     parts = static_parts(Form::kBuffered, 2, {0.5});
-    parts.linear.flush.policy = "aligned";
+    parts.linear.flush.policy = "staggered";
     CHECK_THROWS_WITH(make_sampled_rows(parts),
-                      "linear.flush.policy: expected fixed_length with speculation, got aligned");
+                      "linear.flush.policy: expected one of fixed_length, aligned, deferred, deferred_under_load with "
+                      "speculation, got staggered: a row leaves its phase with the drafts that it keeps");
     parts.linear.form = Form::kRecurrent;  // has no buffers to flush
     CHECK(make_sampled_rows(parts) != nullptr);
     parts = static_parts(Form::kBuffered, 2, {0.5});

@@ -40,18 +40,20 @@ enum Factor : std::size_t {
     kCache,
     kFactorCount
 };
-constexpr std::array<int, kFactorCount> kLevels{2, 2, 3, 2, 5, 3, 2, 4, 3, 2, 3, 2, 4, 2};
+constexpr std::array<int, kFactorCount> kLevels{2, 2, 3, 2, 5, 3, 2, 4, 3, 2, 3, 2, 4, 3};
 using Choice = std::array<int, kFactorCount>;
 
+enum Cache { kWithout, kWith, kAtPreemption };       // of kCache
 enum Load { kBurst, kSpread, kOneToken, kNothing };  // of kLoad
 constexpr int kRecurrentForm = 0;                    // of kForm; then buffered, auto
 
-// Rows that speculate flush when their ring demands it, in a form and with a length that are given. The
-// recurrent form has no buffer.
+// Rows that speculate have no phases to stagger, and a form and a length that are given. The recurrent form
+// has no buffer.
 bool possible(const Choice& c) {
-    const bool fixed = c[kFlush] == 0 && c[kLength] == 0;
-    if (c[kForm] == kRecurrentForm && !fixed) return false;
-    return c[kSpeculation] == 0 || (fixed && c[kForm] <= 1);
+    if (c[kForm] == kRecurrentForm && (c[kFlush] != 0 || c[kLength] != 0)) return false;
+    if (c[kSpeculation] == 0) return true;
+    return flush_policies()[static_cast<std::size_t>(c[kFlush])].name != "staggered" && c[kLength] == 0 &&
+           c[kForm] <= 1;
 }
 
 class Picker {
@@ -81,7 +83,7 @@ LinearServing linear_serving(const Choice& c, Picker& pick) {
     linear.choose_length = c[kLength] == 1;
     linear.buffer_length = static_cast<int>(pick(2, 12));
     linear.flush.policy = flush_policies()[static_cast<std::size_t>(c[kFlush])].name;
-    if (c[kSpeculation] == 0) linear.ring = linear.buffer_length + static_cast<int>(pick(0, 6));
+    linear.ring = linear.buffer_length + static_cast<int>(pick(0, 6));
     if (linear.choose_length) linear.buffer_length = linear.ring;
     return linear;
 }
@@ -109,7 +111,7 @@ MemoryPools memory_pools(const Choice& c, Picker& pick) {
         pools.page_tokens = page;
         return pools;
     }
-    if (c[kPools] == 1) return PagedPool{.page_tokens = page, .aligned_prefix_cache = c[kCache] == 1};
+    if (c[kPools] == 1) return PagedPool{.page_tokens = page, .aligned_prefix_cache = c[kCache] != kWithout};
     return BytePool{};
 }
 
@@ -202,7 +204,8 @@ Scenario scenario(Picker& pick) {
     replica.scheduler.order = static_cast<QueueOrder>(c[kOrder]);
     replica.scheduler.admission = static_cast<AdmissionRule>(c[kAdmission]);
     replica.scheduler.victim = static_cast<VictimRule>(c[kVictim]);
-    if (c[kCache] == 1) replica.prefix_cache = {static_cast<int>(pick(1, 24)), 1, pick(0, 1) == 0};
+    if (c[kCache] != kWithout)
+        replica.prefix_cache = {static_cast<int>(pick(1, 24)), 1, c[kCache] == kAtPreemption};
     s.block_tokens = pick(1, 8);
     s.serve.replicas = 1 + c[kReplicas];
     s.serve.router = static_cast<RouterRule>(c[kRouter]);

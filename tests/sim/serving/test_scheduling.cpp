@@ -1,6 +1,7 @@
 // Mixed steps, preemption, orders, admission rules and routers, on scenarios that are worked out by hand.
 #include "sim/serving/admission.hpp"
 #include "sim/serving/router.hpp"
+#include "sim/serving/sampled_rows.hpp"
 #include "sim/serving/victim.hpp"
 #include "sim/serving/waiting_queue.hpp"
 #include "tests/sim/serving/fake_pricer.hpp"
@@ -40,6 +41,35 @@ FinishedRequest of_output(const RunResult& result, std::uint32_t output_tokens) 
     }
     FAIL("no request with an answer of " << output_tokens);
     return {};
+}
+
+// One prompt of 10 tokens in chunks of 4, then one that joins while the first decodes.
+TEST_CASE("with drafts prompts pass through the MTP module; mixed steps draft for those that end") {
+    for (const StepRule steps : {StepRule::kPrefillFirst, StepRule::kMixed}) {
+        SampledRowsParts parts;
+        parts.speculation = {.policy = "static", .drafts = 3, .acceptance = {.rates = {0.0}}};
+        parts.linear = {.form = Form::kRecurrent, .drafts = 3};
+        const FakePricer pricer = constant_step();
+        parts.pricer = &pricer;
+        ReplicaSpec spec = replica_of(steps, AdmissionRule::kDeclared, VictimRule::kLastAdmitted, 1000);
+        spec.step_tokens = 8;
+        spec.drafts = 3;
+        ServeSpec serve = serve_spec(spec, kRecurrent);
+        serve.make_rows = [&] { return make_sampled_rows(parts); };
+        serve_list({{Time(), 10, 4}, {kMs * 2, 3, 1}}, serve, pricer);
+        const auto& shapes = pricer.shapes();
+        REQUIRE(shapes.size() >= 3);
+        for (const StepShape& shape : shapes) CHECK(shape.drafts == 3);
+        CHECK(shapes[0].prefill.new_tokens == 8);
+        CHECK(shapes[0].fresh.sequences == 0);
+        const bool mixed = steps == StepRule::kMixed;
+        CHECK(shapes[1].prefill.new_tokens == 2);
+        CHECK(shapes[1].fresh.sequences == (mixed ? 1 : 0));
+        CHECK(shapes[1].fresh.context_sum == (mixed ? 10 : 0));
+        CHECK(shapes[2].prefill.new_tokens == 3);
+        CHECK(shapes[2].decode.sequences == (mixed ? 1 : 0));
+        CHECK(shapes[2].fresh.context_max == (mixed ? 3 : 0));
+    }
 }
 
 TEST_CASE("a mixed step decodes every row and fills up its tokens with prefill") {
