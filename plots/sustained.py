@@ -11,7 +11,7 @@ from statistics import median
 
 import style
 
-LOAD = ["load", "m", "data", "before"]
+LOAD = ["name", "m", "data", "before"]
 START_MS, SETTLED = 5.0, 0.5  # what counts as the begin, and as the end (share of the load)
 BIN_MS = 5.0  # slices hold different products: lines show means
 
@@ -21,15 +21,17 @@ def read_loads(folder):
     def numbers(row, columns):
         return {name: float(row[name]) if row[name] else None for name in columns}
 
+    names = {row["load"]: tuple(row[name] for name in LOAD)
+             for row in style.read_csv(folder / "sustained_loads.csv", ["load", *LOAD])}
     loads = {}
     slice_columns = ["start_ms", "time_us", "tflops", "sm_mhz"]
-    for row in style.read_csv(folder / "sustained.csv", [*LOAD, "phase", *slice_columns]):
-        slices, _ = loads.setdefault(tuple(row[name] for name in LOAD), ([], []))
-        if row["phase"] == "products":
+    for row in style.read_csv(folder / "sustained.csv", ["load", *slice_columns]):
+        slices, _ = loads.setdefault(names[row["load"]], ([], []))
+        if row["tflops"]:  # else copies before the products
             slices.append(numbers(row, slice_columns))
     clock_columns = ["at_ms", "sm_mhz", "power_w"]
-    for row in style.read_csv(folder / "sustained_clocks.csv", [*LOAD, *clock_columns, "clock_limit"]):
-        key = tuple(row[name] for name in LOAD)
+    for row in style.read_csv(folder / "sustained_clocks.csv", ["load", *clock_columns, "clock_limit"]):
+        key = names[row["load"]]
         if key in loads:
             loads[key][1].append({**numbers(row, clock_columns), "clock_limit": row["clock_limit"]})
     if not loads:

@@ -12,12 +12,18 @@ std::string cell(const std::optional<Value>& value, const char* format = "{}") {
     return value ? fmt::format(fmt::runtime(format), *value) : std::string();
 }
 
-// The columns that tell loads apart, first in both files.
-constexpr std::string_view kLoadColumns = "load,m,data,before";
-std::string load_cells(const SustainedLoad& load) {
-    return fmt::format("{},{},{},{}", load.name, load.products.front().m,
-                       kOperandDataNames[static_cast<std::size_t>(load.data)],
-                       load.memory > Time(0) ? "memory" : "idle");
+std::string loads_text(const SustainedPlan& plan) {
+    std::string text = "load,name,m,data,before,products\n";
+    for (std::size_t i = 0; i < plan.loads.size(); ++i) {
+        const SustainedLoad& load = plan.loads[i];
+        text += fmt::format("{},{},{},{},{},", i, load.name, load.products.front().m,
+                            kOperandDataNames[static_cast<std::size_t>(load.data)],
+                            load.memory > Time(0) ? "memory" : "idle");
+        for (std::size_t p = 0; p < load.products.size(); ++p)
+            text += fmt::format("{}{}x{}", p == 0 ? "" : " ", load.products[p].n, load.products[p].k);
+        text += "\n";
+    }
+    return text;
 }
 
 // Per second, in units of 10^12.
@@ -27,34 +33,27 @@ std::optional<double> tera_rate(std::int64_t work, double time_us) {
 }
 
 std::string slices_text(const SustainedPlan& plan, const SustainedMeasurement& measurement) {
-    std::string text =
-        fmt::format("{},phase,slice,start_ms,time_us,launches,tflops,tb_per_s,sm_mhz\n", kLoadColumns);
+    std::string text = "load,start_ms,time_us,launches,tflops,tb_per_s,sm_mhz\n";
     for (std::size_t i = 0; i < plan.loads.size(); ++i) {
-        const std::string load = load_cells(plan.loads[i]);
-        int number = 0;
         for (const SliceRow& s : measurement.loads[i].slices) {
             text +=
-                fmt::format("{},{},{},{:.4f},{:.3f},{},{},{},{}\n", load,
-                            kLoadPhaseNames[static_cast<std::size_t>(s.phase)], number++, s.start_ms,
-                            s.time_us, s.launches, cell(tera_rate(s.flops.value(), s.time_us), "{:.2f}"),
-                            cell(tera_rate(s.bytes.value(), s.time_us), "{:.4f}"), cell(s.sm_mhz, "{:.1f}"));
+                fmt::format("{},{:.2f},{:.1f},{},{},{},{}\n", i, s.start_ms, s.time_us, s.launches,
+                            cell(tera_rate(s.flops.value(), s.time_us), "{:.1f}"),
+                            cell(tera_rate(s.bytes.value(), s.time_us), "{:.3f}"), cell(s.sm_mhz, "{:.0f}"));
         }
     }
     return text;
 }
 
 std::string clocks_text(const SustainedPlan& plan, const SustainedMeasurement& measurement) {
-    std::string text = fmt::format(
-        "{},at_ms,sm_mhz,memory_mhz,power_w,energy_j,celsius,clock_limit,clock_reasons\n", kLoadColumns);
+    std::string text = "load,at_ms,sm_mhz,memory_mhz,power_w,celsius,clock_limit,clock_reasons\n";
     for (std::size_t i = 0; i < plan.loads.size(); ++i) {
-        const std::string load = load_cells(plan.loads[i]);
         for (const ClockRow& c : measurement.loads[i].clocks) {
             const std::string limit(
                 c.clocks.limit ? kClockLimitNames[static_cast<std::size_t>(*c.clocks.limit)] : "");
-            text += fmt::format("{},{:.3f},{},{},{},{},{},{},{}\n", load, c.at_ms, cell(c.clocks.sm_mhz),
-                                cell(c.clocks.memory_mhz), cell(c.power.watts, "{:.1f}"),
-                                cell(c.power.joules, "{:.3f}"), cell(c.power.celsius), limit,
-                                cell(c.power.clock_reasons, "{:#x}"));
+            text += fmt::format("{},{:.1f},{},{},{},{},{},{}\n", i, c.at_ms, cell(c.clocks.sm_mhz),
+                                cell(c.clocks.memory_mhz), cell(c.power.watts, "{:.0f}"),
+                                cell(c.power.celsius), limit, cell(c.power.clock_reasons, "{:#x}"));
         }
     }
     return text;
@@ -104,7 +103,8 @@ void write_sustained(const std::filesystem::path& folder, const SustainedPlan& p
                      const Provenance& provenance) {
     KVSIM_CHECK(measurement.loads.size() == plan.loads.size(), "{} of {} loads", measurement.loads.size(),
                 plan.loads.size());
-    replace_files(folder, {{"sustained.csv", slices_text(plan, measurement)},
+    replace_files(folder, {{"sustained_loads.csv", loads_text(plan)},
+                           {"sustained.csv", slices_text(plan, measurement)},
                            {"sustained_clocks.csv", clocks_text(plan, measurement)},
                            {"sustained_bursts.csv", bursts_text(measurement)},
                            {"sustained_manifest.json", manifest_text(measurement, device, provenance)}});

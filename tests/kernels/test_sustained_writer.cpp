@@ -62,14 +62,17 @@ TEST_CASE("slices, clocks and bursts are lines of their own files, and rates fol
     write_sustained(folder, one_load(), measured(), device,
                     {"grid.yaml", "grid", "abc", "2026-01-02T03:04:05Z"});
 
+    CHECK(read_text(folder / "sustained_loads.csv") ==
+          "load,name,m,data,before,products\n"
+          "0,chain,1000,zeros,memory,1000x1000\n");
     CHECK(read_text(folder / "sustained.csv") ==
-          "load,m,data,before,phase,slice,start_ms,time_us,launches,tflops,tb_per_s,sm_mhz\n"
-          "chain,1000,zeros,memory,memory,0,-1.0000,1000.000,2,,4.0000,\n"
-          "chain,1000,zeros,memory,products,1,0.0000,4.000,1,500.00,,1700.0\n");
+          "load,start_ms,time_us,launches,tflops,tb_per_s,sm_mhz\n"
+          "0,-1.00,1000.0,2,,4.000,\n"
+          "0,0.00,4.0,1,500.0,,1700\n");
     CHECK(read_text(folder / "sustained_clocks.csv") ==
-          "load,m,data,before,at_ms,sm_mhz,memory_mhz,power_w,energy_j,celsius,clock_limit,clock_reasons\n"
-          "chain,1000,zeros,memory,-200.500,,,,,,,\n"
-          "chain,1000,zeros,memory,5.250,1695,3201,699.5,1234.500,61,power,0x4\n");
+          "load,at_ms,sm_mhz,memory_mhz,power_w,celsius,clock_limit,clock_reasons\n"
+          "0,-200.5,,,,,,\n"
+          "0,5.2,1695,3201,700,61,power,0x4\n");
     CHECK(read_text(folder / "sustained_bursts.csv") ==
           "m,n,k,call,time_us,tflops,sm_mhz\n"
           "1000,1000,1000,3,2.500,800.00,1980.0\n");

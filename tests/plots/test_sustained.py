@@ -4,36 +4,35 @@ import unittest
 
 from figure_case import FigureCase, write_csv
 
-LOAD = ["load", "m", "data", "before"]
-
-
-def load(name, m):
-    return dict(zip(LOAD, [name, m, "normal", "idle"]))
+LOADS = [("chain", 64), ("1000x1000", 1000)]
 
 
 class Sustained(FigureCase):
     script_name = "sustained.py"
     reads_profile = False
 
-    def slices(self, name, m, rows):
+    def slices(self, load, rows):
         """rows: (start_ms, time_us, tflops, sm_mhz)."""
         columns = ["start_ms", "time_us", "tflops", "sm_mhz"]
-        return [{**load(name, m), "phase": "products", **dict(zip(columns, row))} for row in rows]
+        return [{"load": load, **dict(zip(columns, row))} for row in rows]
 
     def write(self, slices):
-        write_csv(self.folder / "sustained.csv", [*LOAD, "phase", "start_ms", "time_us", "tflops", "sm_mhz"], slices)
-        write_csv(self.folder / "sustained_clocks.csv", [*LOAD, "at_ms", "sm_mhz", "power_w", "clock_limit"],
-                  [{**load("chain", 64), "at_ms": at, "sm_mhz": 1700, "power_w": power, "clock_limit": limit}
+        write_csv(self.folder / "sustained_loads.csv", ["load", "name", "m", "data", "before"],
+                  [{"load": i, "name": name, "m": m, "data": "normal", "before": "idle"} for i, (name, m) in enumerate(LOADS)])
+        write_csv(self.folder / "sustained.csv", ["load", "start_ms", "time_us", "tflops", "sm_mhz"], slices)
+        write_csv(self.folder / "sustained_clocks.csv", ["load", "at_ms", "sm_mhz", "power_w", "clock_limit"],
+                  [{"load": 0, "at_ms": at, "sm_mhz": 1700, "power_w": power, "clock_limit": limit}
                    for at, power, limit in ((-5, 100, "none"), (7, 600, "none"), (8, 700, "power"))])
         write_csv(self.folder / "sustained_bursts.csv", ["m", "n", "k", "time_us", "sm_mhz"],
                   [{"m": 1000, "n": 1000, "k": 1000, "time_us": time, "sm_mhz": 1980} for time in (2.0, 9.0, 2.5)])
 
     def both(self):
         # The chain: 800 for 1 ms; at its end 600 for 1 ms and 300 for 2 ms: 1200 / 3 = 400.
-        chain = [(0, 1000, 800, 1980), (6, 1000, 600, 1800), (8, 2000, 300, 1500)]
+        copies = [(-9, 1000, "", 1980)]
+        chain = [*copies, (0, 1000, 800, 1980), (6, 1000, 600, 1800), (8, 2000, 300, 1500)]
         # 2e9 FLOPs: 4 us at 500 TFLOP/s, 5 us at 400.
         product = [(0, 1000, 500, 1980), (10, 1000, 400, 1700)]
-        self.write(self.slices("chain", 64, chain) + self.slices("1000x1000", 1000, product))
+        self.write(self.slices(0, chain) + self.slices(1, product))
 
     def test_begin_and_end_of_loads_and_products(self):
         self.both()
@@ -47,7 +46,7 @@ class Sustained(FigureCase):
         self.assert_figure("sustained")
 
     def test_missing_input_is_one_message(self):
-        for write, says in ((lambda: None, "sustained.csv"), (lambda: self.write([]), "no slices")):
+        for write, says in ((lambda: None, "sustained_loads.csv"), (lambda: self.write([]), "no slices")):
             write()
             message = self.run_script(2, str(self.folder)).stderr
             self.assertIn(says, message)
