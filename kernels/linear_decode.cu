@@ -6,6 +6,7 @@
 // with g the decay gate, so that the state is read once, for k and q together.
 
 #include "kernels/launch_checks.hpp"
+#include "kernels/linear_dispatch.hpp"
 #include "kernels/linear_tile.cuh"
 
 namespace kvsim {
@@ -18,24 +19,33 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     linear_recurrent(const __grid_constant__ LinearParams p, bool keep) {
     const Place place(p);
     const int lane = place.lane;
-    const int slot = p.slot[place.batch_row];
+    // Everything that comes from memory is asked for before anything is used, and what does not need the slot
+    // while that is on its way. The barriers keep compilers from moving loads.
+    const int slot = load_now(p.slot + place.batch_row);
+    __syncthreads();
+    const TokenVectors vectors(p, place, 0);
+    Columns q, k;
+    load_columns<kFormat, true>(vectors.q, lane, q);
+    load_columns<kFormat, true>(vectors.k, lane, k);
+    const std::size_t head_index = place.head_index(p, 0);
+    const __nv_bfloat16 raw_a = load_now(p.a + head_index), raw_b = load_now(p.b + head_index);
+    const float a_log = load_now(p.a_log + place.value_head), bias = load_now(p.dt_bias + place.value_head);
+    const __nv_bfloat16 value = load_now(vectors.v + place.own_row);
+    __syncwarp();
     __nv_bfloat16* const out = p.out + place.row_index(p, place.batch_row);
     if (slot < 0) return write_zeros(out);
 
-    // Everything that comes from memory is asked for before anything is used.
-    const StateRows<kFormat> state(p.state, p.state_low, place.row_index(p, slot));
+    // Two copies of the loads, since compilers mix others with what waits for other data.
+    const StateRows<kFormat> state(p.state, p.state_low, place.row_index(p, slot), place);
     typename StateRows<kFormat>::Pieces pieces;
-    state.load(pieces, place, keep ? evict_last() : evict_unchanged());
-    const TokenVectors vectors(p, place, 0);
-    Columns q, k;
-    load_columns<kFormat>(vectors.q, lane, q);
-    load_columns<kFormat>(vectors.k, lane, k);
-    const std::size_t head_index = place.head_index(p, 0);
-    const float raw_a = __bfloat162float(p.a[head_index]);
-    const float raw_b = __bfloat162float(p.b[head_index]);
-    const float decay = expf(log_gate(p.a_log[place.value_head], raw_a, p.dt_bias[place.value_head]));
-    const float beta = sigmoid(raw_b);
-    const float v = __bfloat162float(vectors.v[place.own_row]);
+    if (keep) {
+        state.load(pieces, evict_last());
+    } else {
+        state.load(pieces, evict_unchanged());
+    }
+    const float decay = expf(log_gate(a_log, __bfloat162float(raw_a), bias));
+    const float beta = sigmoid(__bfloat162float(raw_b));
+    const float v = __bfloat162float(value);
     normalise(q, rsqrtf(float(kDim)));
     normalise(k, 1.0f);
     const float kq = row_sum(dot(k, q));
@@ -46,7 +56,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     const float u = delta(own, beta, v, lane);
     if (lane % 2) out[place.own_row] = __float2bfloat16(fmaf(u, kq, own));
     advance(s, decay, u, k, lane);
-    state.template store<false>(s, place);
+    state.template store<false>(s);
 }
 
 // What a block needs of one token, in shared memory.
@@ -119,7 +129,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 
     copy_tokens(tokens, p, place);
     typename StateRows<kFormat>::Pieces pieces;
-    StateRows<kFormat>(p.state, nullptr, place.row_index(p, slot)).load(pieces, place, evict_first());
+    StateRows<kFormat>(p.state, nullptr, place.row_index(p, slot), place).load(pieces, evict_first());
     finish_copies();
     prepare_tokens<kFormat>(tokens, p, place);
     __syncthreads();
@@ -137,14 +147,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
         const std::size_t row = place.row_index(p, first_token + token);
         if (lane % 2) p.out[row + place.own_row] = __float2bfloat16(fmaf(u, t.kq, own));
         advance(s, t.decay, u, k, lane);
-        StateRows<kFormat>(p.token_states, nullptr, row).template store<true>(s, place);
+        StateRows<kFormat>(p.token_states, nullptr, row, place).template store<true>(s);
     }
 }
-
-// State bytes of a launch from which the recurrent form asks the L2 to keep what it reads, since it writes
-// the same lines a moment later: 0.8 of the H200's L2. Measured there: at 16 rows of 2 MiB keeping costs 3 %,
-// at 24 it saves 1 %, at 32 it saves 2 %; 4 % where the state is larger than the L2.
-constexpr std::int64_t kKeepFromBytes = 48LL << 20;
 
 dim3 grid_of(const LinearParams& p) {
     return {unsigned(p.shape.v_heads / p.shape.k_heads * kBlocksPerHead), unsigned(p.shape.k_heads),
@@ -155,9 +160,7 @@ dim3 grid_of(const LinearParams& p) {
 
 cudaError_t launch_linear_recurrent(const LinearParams& params, cudaStream_t stream) {
     if (!has_valid_inputs(params) || params.tokens != 1) return cudaErrorInvalidValue;
-    const std::int64_t state_bytes = std::int64_t{params.batch} * params.shape.v_heads * kDim * kDim *
-                                     bytes_per_element(params.shape.state);
-    const bool keep = state_bytes >= kKeepFromBytes;
+    const bool keep = state_bytes(params.shape, params.batch) >= kKeepFromBytes;
     const dim3 grid = grid_of(params);
     switch (params.shape.state) {
         case StateFormat::kFp32:

@@ -14,9 +14,10 @@
 // before the state, and what depends on them alone is computed while the state is on its way: one memory
 // latency, not two.
 //
-// Columns of the products are the key and the query in turn, four times over, so that every lane ends up with
-// both sums of its rows: a lane 4 g + t has state rows g and g + 8 of each 16, and eight columns of each 32
-// (ring_key_position).
+// A warp reads whole lines of 128 bytes, eight lanes to a line. The tensor cores want the rows of an operand in
+// four lanes each, so they are given half lines as if these were rows; columns of the products are the key and
+// the query over the first halves of lines, the same over the second halves, and all again. Of every product
+// one half or the other is of use, and two lanes together have the sums of a row.
 
 #include "kernels/launch_checks.hpp"
 #include "kernels/linear_fragment.cuh"
@@ -35,14 +36,15 @@ constexpr float kQueryScale = 0.08838834764831845f;  // 128^-1/2
 constexpr int kKeyStride = 2 * kDim;                 // bytes; pieces stay swizzled as in the ring
 
 template <StateFormat kFormat>
-struct Shape : Fragment<kFormat> {
-    static constexpr int kRows = 16 * Fragment<kFormat>::kTiles * kWarps;  // of a block
+struct Shape : Lines<kFormat> {
+    static constexpr int kRows = Lines<kFormat>::kWarpRows * kWarps;  // of a block
     static constexpr int kBlocksPerHead = kDim / kRows;
     static constexpr int kUStride = 2 * kRows + 16;  // bytes; eight rows of 16 fall into distinct banks
+    static_assert(kDim % kRows == 0);
 };
 
-// Shared memory of a block: the records.
-template <StateFormat kFormat>
+// Shared memory of a block: the records, of which u is that of the block's rows.
+template <int kUStride>
 struct RingView {
     char* keys;   // [records][kKeyStride], as they lie in the ring
     char* u;      // [records][kUStride]
@@ -52,41 +54,49 @@ struct RingView {
         const int records = padded(capacity);
         keys = memory;
         u = keys + records * kKeyStride;
-        gate = reinterpret_cast<float*>(u + records * Shape<kFormat>::kUStride);
+        gate = reinterpret_cast<float*>(u + records * kUStride);
     }
     static std::size_t bytes(int capacity) {
-        return padded(capacity) * (kKeyStride + Shape<kFormat>::kUStride + sizeof(float));
+        return padded(capacity) * (kKeyStride + kUStride + sizeof(float));
     }
-    // Chunks are whole: records beyond the last are zero.
+    // The tensor cores take whole chunks; what lies beyond the last record is anything.
     __host__ __device__ static int padded(int records) { return (records + kChunk - 1) / kChunk * kChunk; }
 };
 
-template <StateFormat kFormat>
+// kChunks: of records that a ring can hold.
+template <StateFormat kFormat, int kChunks>
 struct SmallDecode {
     using S = Shape<kFormat>;
+    using Ring = RingView<S::kUStride>;
     const LinearParams& p;
-    const RingView<kFormat> ring;
+    const Ring ring;
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     // Grid: x = blocks of the value heads of a key head, y = key heads, z = rows of the batch.
     const int key_head = blockIdx.y, row = blockIdx.z;
     const int value_head = (key_head * gridDim.x + blockIdx.x) / S::kBlocksPerHead;
     const int block_row = blockIdx.x % S::kBlocksPerHead * S::kRows;  // first state row of the block
-    const int warp_row = threadIdx.x / 32 * 16 * S::kTiles;           // of the warp, in the block
-    int slot, fill, start;
-    bool flush;
+    const int warp_row = threadIdx.x / 32 * S::kWarpRows;             // of the warp, in the block
+    int slot, fill, start, flush;                                     // of the row
 
     typename S::State state;
-    unsigned kq[8][2];      // raw key (even g) or query (odd g) as operand B
-    float x[S::kTiles][4];  // S k and S q of the rows
-    float total, beta, k_scale, q_scale, kq_product;
-    float u[S::kTiles][2];
+    // Raw key (even g) or query (odd g) as operands B: the whole, and the half lines that this lane takes.
+    unsigned kq[8][2], half_lines[S::kLines][S::kPairs];
+    float overlap[kChunks][4];  // of records g and g + 8 of a chunk with key and query
+    float k_scale, q_scale, kq_product;
+    __nv_bfloat16 raw_a, raw_b;
+    float a_log, bias;
+    float total, beta;  // total: sum of log gates up to the new token
+    // Of rows g and g + 8 of each 16, in all four lanes.
+    __nv_bfloat16 v[S::kSums][2];
+    float x[S::kSums][4];  // S k and S q
+    float u[S::kSums][2];
 
     __device__ SmallDecode(const LinearParams& params, char* memory)
         : p(params), ring(memory, params.ring_capacity) {
-        slot = p.slot[row];
-        fill = p.fill[row];
-        start = p.start[row];
-        flush = p.flush[row] != 0;
+        slot = load_now(p.slot + row);
+        fill = load_now(p.fill + row);
+        start = load_now(p.start + row);
+        flush = load_now(p.flush + row);
     }
 
     __device__ __forceinline__ int index(int record) const {
@@ -100,61 +110,60 @@ struct SmallDecode {
     __device__ __forceinline__ std::size_t value_ring() const {
         return std::size_t(slot * p.shape.v_heads + value_head) * p.ring_capacity;
     }
-    // First byte of a lane's pieces of row g of a tile.
-    __device__ __forceinline__ char* state_row(void* plane, int tile, int half) const {
-        return static_cast<char*>(plane) +
-               (std::size_t(slot * p.shape.v_heads + value_head) * kDim + block_row + warp_row + 16 * tile +
-                8 * half + g) *
-                   S::kRowBytes +
-               16 * t;
+    // A lane's piece of the first line of its first row; offset(m, h, j) further is that of state[m][h][j].
+    __device__ __forceinline__ char* lane_rows(void* plane) const {
+        const int in_state =
+            ((value_head * kDim + block_row + warp_row + lane / 8) * S::kRowBytes) + 16 * (lane % 8);
+        return static_cast<char*>(plane) + std::size_t(slot * p.shape.v_heads) * (kDim * S::kRowBytes) + in_state;
     }
 
-    // Keys come as they lie in the ring. Records beyond the last of a chunk are zero.
+    // Keys come as they lie in the ring.
     __device__ __forceinline__ void copy_ring() const {
-        constexpr int kKeyBytes = 2 * kDim;
-        const int records = RingView<kFormat>::padded(fill);
-        const int size = p.ring_capacity * kKeyBytes, live = fill * kKeyBytes;
-        const char* keys = ring_keys();
-        int from = start * kKeyBytes + 16 * threadIdx.x;
-#pragma unroll 1
-        for (int to = 16 * threadIdx.x; to < records * kKeyBytes;
-             to += 16 * kThreads, from += 16 * kThreads) {
-            if (to < live) {
-                copy_piece(ring.keys + to, keys + (from < size ? from : from - size));
-            } else {
-                *reinterpret_cast<uint4*>(ring.keys + to) = {};
-            }
-        }
         constexpr int kUPieces = S::kRows / 8;
-        const char* us = static_cast<const char*>(p.ring_u) + value_ring() * kKeyBytes;
+        const int size = p.ring_capacity * kKeyStride, live = fill * kKeyStride;
+        const char* keys = ring_keys();
+        int from = start * kKeyStride + 16 * threadIdx.x;
 #pragma unroll 1
-        for (int i = threadIdx.x; i < records * kUPieces; i += kThreads) {
-            const int record = i / kUPieces, piece = i % kUPieces;
-            char* to = ring.u + record * S::kUStride + 16 * piece;
-            if (record < fill) {
-                const int at = index(record);
-                copy_piece(to, us + at * kKeyBytes + 16 * ((block_row / 8 + piece) ^ (at & 7)));
-            } else {
-                *reinterpret_cast<uint4*>(to) = {};
-            }
+        for (int to = 16 * threadIdx.x; to < live; to += 16 * kThreads, from += 16 * kThreads)
+            copy_piece(ring.keys + to, keys + (from < size ? from : from - size));
+        // When it folds records, the keys of those beyond the last meet zeros, but must be numbers.
+        if (flush) {
+            for (int to = live + 16 * threadIdx.x; to < Ring::padded(fill) * kKeyStride; to += 16 * kThreads)
+                *reinterpret_cast<uint4*>(ring.keys + to) = {};
         }
-        const float* gates = p.ring_gate + value_ring();
-        if (threadIdx.x < fill) copy_word(ring.gate + threadIdx.x, gates + index(threadIdx.x));
+        const char* us = static_cast<const char*>(p.ring_u) + value_ring() * (2 * kDim);
+        const int piece = threadIdx.x % kUPieces;
+#pragma unroll 1
+        for (int record = threadIdx.x / kUPieces; record < fill; record += kThreads / kUPieces) {
+            const int at = index(record);
+            copy_piece(ring.u + record * S::kUStride + 16 * piece,
+                       us + at * (2 * kDim) + 16 * ((block_row / 8 + piece) ^ (at & 7)));
+        }
+        if (threadIdx.x < fill)
+            copy_word(ring.gate + threadIdx.x, p.ring_gate + value_ring() + index(threadIdx.x));
     }
     // Of a piece of a key in the ring.
     __device__ __forceinline__ int swizzled(int piece, int record) const {
         return piece ^ (index(record) & 7);
     }
 
+    // keep: what is read will be written.
+    __device__ __forceinline__ void load_state(bool keep) {
+        // Two copies of the loads, since compilers mix others with what follows, which waits for other data.
+        if (keep) {
+            load_state(evict_last());
+        } else {
+            load_state(evict_first());
+        }
+    }
     __device__ __forceinline__ void load_state(std::uint64_t policy) {
+        const char* from = lane_rows(p.state);
 #pragma unroll
         for (int m = 0; m < S::kTiles; ++m)
 #pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const char* from = state_row(p.state, m, h);
+            for (int h = 0; h < 2; ++h)
 #pragma unroll
-                for (int i = 0; i < S::kPieces; ++i) state[m][h][i] = S::load(from + 64 * i, policy);
-            }
+                for (int j = 0; j < S::kLines; ++j) state[m][h][j] = S::load(from + S::offset(m, h, j), policy);
     }
 
     __device__ __forceinline__ const __nv_bfloat16* key() const {
@@ -167,11 +176,11 @@ struct SmallDecode {
         for (int j = 0; j < 4; ++j) {
             uint4 w;
             if constexpr (S::kWide) {
-                const uint2 a = *reinterpret_cast<const uint2*>(vector + 32 * j + 4 * t);
-                const uint2 b = *reinterpret_cast<const uint2*>(vector + 32 * j + 16 + 4 * t);
+                const uint2 a = load_now(reinterpret_cast<const uint2*>(vector + 32 * j + 4 * t));
+                const uint2 b = load_now(reinterpret_cast<const uint2*>(vector + 32 * j + 16 + 4 * t));
                 w = {a.x, a.y, b.x, b.y};
             } else {
-                w = *reinterpret_cast<const uint4*>(vector + 32 * j + 8 * t);
+                w = load_now(reinterpret_cast<const uint4*>(vector + 32 * j + 8 * t));
             }
             kq[2 * j][0] = w.x;
             kq[2 * j][1] = w.y;
@@ -193,97 +202,145 @@ struct SmallDecode {
         kq_product = (query ? gram[0] : gram[1]) * q_scale;
     }
 
-    // Records beyond the last are zero: their u is.
-    __device__ __forceinline__ void load_u(int m, int first, unsigned (&a)[4]) const {
+    // Records beyond the last count as zero.
+    __device__ __forceinline__ void load_u(int n, int first, unsigned (&a)[4]) const {
         const int record = first + lane % 8 + 8 * (lane / 16);
-        ldmatrix_trans(a, ring.u + record * S::kUStride + 2 * (warp_row + 16 * m) + 16 * (lane / 8 % 2));
+        ldmatrix_trans(a, ring.u + record * S::kUStride + 2 * (warp_row + 16 * n) + 16 * (lane / 8 % 2));
+        const unsigned low = live_pair(first + 2 * t), high = live_pair(first + 2 * t + 8);
+        a[0] &= low;
+        a[1] &= low;
+        a[2] &= high;
+        a[3] &= high;
+    }
+    // Mask of two records in a word.
+    __device__ __forceinline__ unsigned live_pair(int record) const {
+        return record + 1 < fill ? 0xffffffffu : record < fill ? 0xffffu : 0u;
     }
 
-    // x = sum_i w_i u_i (k_i.k), sum_i w_i u_i (k_i.q).
-    __device__ __forceinline__ void ring_terms() {
-#pragma unroll 1
-        for (int first = 0; first < fill; first += kChunk) {
-            float overlap[4] = {}, second[4] = {};  // two sums, so that fewer products wait for each other
-            const char* keys = ring.keys + (first + lane % 16) * kKeyStride;
+    // k_i.k and k_i.q of all records, normalised.
+    __device__ __forceinline__ void ring_overlaps() {
+#pragma unroll
+        for (int c = 0; c < kChunks; ++c) {
+            if (c * kChunk >= fill) break;
+            float second[4] = {};  // two sums, so that fewer products wait for each other
+#pragma unroll
+            for (int i = 0; i < 4; ++i) overlap[c][i] = 0.0f;
+            const int record = c * kChunk + lane % 16;
+            const char* keys = ring.keys + record * kKeyStride;
 #pragma unroll
             for (int s = 0; s < 8; ++s) {
                 unsigned a[4];
-                ldmatrix(a, keys + 16 * swizzled(2 * s + lane / 16, first + lane % 16));
-                mma(s % 2 ? second : overlap, a[0], a[1], a[2], a[3], kq[s][0], kq[s][1]);
+                ldmatrix(a, keys + 16 * swizzled(2 * s + lane / 16, record));
+                mma(s % 2 ? second : overlap[c], a[0], a[1], a[2], a[3], kq[s][0], kq[s][1]);
             }
 #pragma unroll
-            for (int i = 0; i < 4; ++i) overlap[i] += second[i];
-            const float w0 = weight(first + g), w1 = weight(first + g + 8);
+            for (int i = 0; i < 4; ++i) overlap[c][i] = (overlap[c][i] + second[i]) * (i % 2 ? q_scale : k_scale);
+        }
+    }
+    // x = sum_i w_i u_i (k_i.k), sum_i w_i u_i (k_i.q).
+    __device__ __forceinline__ void ring_terms() {
+#pragma unroll
+        for (int n = 0; n < S::kSums; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[n][i] = 0.0f;
+#pragma unroll
+        for (int c = 0; c < kChunks; ++c) {
+            if (c * kChunk >= fill) break;
+            const int first = c * kChunk;
+            float weighted[4];
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const bool live = first + g + 8 * h < fill;
+                const float w = weight(first + g + 8 * h);
+                weighted[2 * h] = live ? overlap[c][2 * h] * w : 0.0f;
+                weighted[2 * h + 1] = live ? overlap[c][2 * h + 1] * w : 0.0f;
+            }
             unsigned high[2], low[2];
-            split_pair(overlap[0] * (w0 * k_scale), overlap[1] * (w0 * q_scale), high[0], low[0]);
-            split_pair(overlap[2] * (w1 * k_scale), overlap[3] * (w1 * q_scale), high[1], low[1]);
+            split_pair(weighted[0], weighted[1], high[0], low[0]);
+            split_pair(weighted[2], weighted[3], high[1], low[1]);
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
                 high[i] = movmatrix(high[i]);
                 low[i] = movmatrix(low[i]);
             }
 #pragma unroll
-            for (int m = 0; m < S::kTiles; ++m) {
+            for (int n = 0; n < S::kSums; ++n) {
                 unsigned a[4];
-                load_u(m, first, a);
-                mma(x[m], a[0], a[1], a[2], a[3], high[0], high[1]);
-                mma(x[m], a[0], a[1], a[2], a[3], low[0], low[1]);
+                load_u(n, first, a);
+                mma(x[n], a[0], a[1], a[2], a[3], high[0], high[1]);
+                mma(x[n], a[0], a[1], a[2], a[3], low[0], low[1]);
             }
         }
     }
     __device__ __forceinline__ float weight(int record) const {
-        return record < fill ? __expf(total - ring.gate[record]) : 0.0f;
+        return __expf(total - ring.gate[record]);
+    }
+
+    // The half line that belongs to column g of the products with the state.
+    __device__ __forceinline__ void pick_half_lines() {
+        constexpr int kSteps = S::kPairs / 2;  // of the tensor cores a half line
+#pragma unroll
+        for (int j = 0; j < S::kLines; ++j)
+#pragma unroll
+            for (int i = 0; i < S::kPairs; ++i) {
+                const int step = 2 * kSteps * j + i / 2;
+                half_lines[j][i] = g & 2 ? kq[step + kSteps][i % 2] : kq[step][i % 2];
+            }
     }
 
     // x += exp(c) S k, exp(c) S q.
     __device__ __forceinline__ void state_terms() {
         const float decay = __expf(total);
+        const float k_factor = decay * k_scale, q_factor = decay * q_scale;
+        // The two lanes that have the halves of row g of eight.
+        const int first_half = 8 * (g % 4) + 2 * (g / 4), second_half = first_half + 5;
 #pragma unroll
         for (int m = 0; m < S::kTiles; ++m) {
-            float sums[4][4] = {};  // several, so that fewer products wait for each other
+            float sums[2][4] = {};  // two, so that fewer products wait for each other
 #pragma unroll
-            for (int i = 0; i < S::kPieces; ++i) {
-                const uint4 &r0 = state[m][0][i], &r1 = state[m][1][i];
-                float(&first)[4] = sums[2 * (i % 2)], (&second)[4] = sums[2 * (i % 2) + 1];
+            for (int j = 0; j < S::kLines; ++j) {
+                const uint4 &r0 = state[m][0][j], &r1 = state[m][1][j];
                 if constexpr (S::kWide) {
-                    const unsigned w0 = kq[i][0], w1 = kq[i][1];
-                    mma_tf32(first, __uint_as_float(r0.x), __uint_as_float(r1.x), __uint_as_float(r0.y),
+                    const unsigned w0 = half_lines[j][0], w1 = half_lines[j][1];
+                    mma_tf32(sums[0], __uint_as_float(r0.x), __uint_as_float(r1.x), __uint_as_float(r0.y),
                              __uint_as_float(r1.y), w0 << 16, w0 & 0xffff0000u);
-                    mma_tf32(second, __uint_as_float(r0.z), __uint_as_float(r1.z), __uint_as_float(r0.w),
+                    mma_tf32(sums[1], __uint_as_float(r0.z), __uint_as_float(r1.z), __uint_as_float(r0.w),
                              __uint_as_float(r1.w), w1 << 16, w1 & 0xffff0000u);
                 } else {
-                    mma(first, r0.x, r1.x, r0.y, r1.y, kq[2 * i][0], kq[2 * i][1]);
-                    mma(second, r0.z, r1.z, r0.w, r1.w, kq[2 * i + 1][0], kq[2 * i + 1][1]);
+                    mma(sums[0], r0.x, r1.x, r0.y, r1.y, half_lines[j][0], half_lines[j][1]);
+                    mma(sums[1], r0.z, r1.z, r0.w, r1.w, half_lines[j][2], half_lines[j][3]);
                 }
             }
-            float sum[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) sum[i] = (sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]);
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                x[m][2 * h] = fmaf(decay * k_scale, sum[2 * h], x[m][2 * h]);
-                x[m][2 * h + 1] = fmaf(decay * q_scale, sum[2 * h + 1], x[m][2 * h + 1]);
-            }
+            // Lanes t = 0 and 1 hand out rows g < 4 of the eight, the others the rest.
+            const float with_k = t < 2 ? sums[0][0] + sums[1][0] : sums[0][2] + sums[1][2];
+            const float with_q = t < 2 ? sums[0][1] + sums[1][1] : sums[0][3] + sums[1][3];
+            const float k_sum = __shfl_sync(kAllLanes, with_k, first_half) +
+                                __shfl_sync(kAllLanes, with_k, second_half);
+            const float q_sum = __shfl_sync(kAllLanes, with_q, first_half) +
+                                __shfl_sync(kAllLanes, with_q, second_half);
+            float(&to)[4] = x[m / 2];
+            to[2 * (m % 2)] = fmaf(k_factor, k_sum, to[2 * (m % 2)]);
+            to[2 * (m % 2) + 1] = fmaf(q_factor, q_sum, to[2 * (m % 2) + 1]);
         }
     }
 
     // u over the key's norm, and the outputs.
-    __device__ __forceinline__ void write_rows(const float (&v)[S::kTiles][2]) {
+    __device__ __forceinline__ void write_rows() {
         const int at = index(fill);
         __nv_bfloat16* out = p.out + std::size_t(row * p.shape.v_heads + value_head) * kDim;
         __nv_bfloat16* us = static_cast<__nv_bfloat16*>(p.ring_u) + (value_ring() + at) * kDim;
 #pragma unroll
-        for (int m = 0; m < S::kTiles; ++m) {
+        for (int n = 0; n < S::kSums; ++n) {
             float o[2];
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
-                u[m][h] = beta * (v[m][h] - x[m][2 * h]) * k_scale;
-                o[h] = fmaf(u[m][h], kq_product, x[m][2 * h + 1]);
+                u[n][h] = beta * (__bfloat162float(v[n][h]) - x[n][2 * h]) * k_scale;
+                o[h] = fmaf(u[n][h], kq_product, x[n][2 * h + 1]);
             }
             // Lane t writes one of the four.
-            const int row = block_row + warp_row + 16 * m + 8 * (t % 2) + g;
+            const int row = block_row + warp_row + 16 * n + 8 * (t % 2) + g;
             __nv_bfloat16* to = t < 2 ? out + row : us + ring_u_position(RecordFormat::kBf16, row, at);
-            *to = __float2bfloat16(t == 0 ? o[0] : t == 1 ? o[1] : t == 2 ? u[m][0] : u[m][1]);
+            *to = __float2bfloat16(t == 0 ? o[0] : t == 1 ? o[1] : t == 2 ? u[n][0] : u[n][1]);
         }
     }
     // The parts of the new record that belong to a head as a whole.
@@ -291,14 +348,20 @@ struct SmallDecode {
         if (block_row != 0) return;
         const int at = index(fill);
         if (threadIdx.x == 0) p.ring_gate[value_ring() + at] = total;
-        if (blockIdx.x != 0) return;
-        unsigned* to = reinterpret_cast<unsigned*>(ring_keys() + at * (2 * kDim));
-        for (int i = threadIdx.x; i < kDim / 2; i += kThreads)
-            to[ring_key_position(kFormat, 2 * i, at) / 2] = reinterpret_cast<const unsigned*>(key())[i];
+        // Lanes 0 to 3 have the key over first halves of lines, lanes 8 to 11 over second ones.
+        if (blockIdx.x != 0 || (threadIdx.x & ~11u) != 0) return;
+        char* to = ring_keys() + at * (2 * kDim) + 4 * t;
+#pragma unroll
+        for (int j = 0; j < S::kLines; ++j)
+#pragma unroll
+            for (int i = 0; i < S::kPairs; ++i)
+                *reinterpret_cast<unsigned*>(to + 16 * (((2 * j + g / 2) * S::kPairs + i) ^ (at & 7))) =
+                    half_lines[j][i];
     }
 
     // S = exp(c) S + sum_i w_i u_i k_i^T + u k^T, and back to memory.
     __device__ __forceinline__ void fold() {
+        char *const rows = lane_rows(p.state), *const low_rows = lane_rows(p.state_low);
         const float decay = __expf(total);
 #pragma unroll
         for (int m = 0; m < S::kTiles; ++m) {
@@ -307,133 +370,158 @@ struct SmallDecode {
 #pragma unroll
                 for (int h = 0; h < 2; ++h)
 #pragma unroll
-                    for (int j = 0; j < 4; ++j) {
-                        low[h][j] = S::load(state_row(p.state_low, m, h) + 64 * j);
-                        state[m][h][j] = S::load(state_row(p.state, m, h) + 64 * j);
-                    }
+                    for (int j = 0; j < S::kLines; ++j)
+                        low[h][j] = S::load(low_rows + S::offset(m, h, j));
             }
-            unsigned high[2][4], rest[2][4];
-#pragma unroll
-            for (int c = 0; c < 2; ++c)
-                if (c * kChunk < fill) fold_operands(m, c * kChunk, high[c], rest[c]);
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                float c[4][4];
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    // The key's lanes are those of even g.
-                    const unsigned k = __shfl_sync(kAllLanes, kq[2 * j + i / 2][i % 2], t);
-#pragma unroll
-                    for (int h = 0; h < 2; ++h) {
-                        const float2 s = S::read_pair(state[m][h], low[h], j, i);
-                        c[i][2 * h] = fmaf(u[m][h], low_half(k), decay * s.x);
-                        c[i][2 * h + 1] = fmaf(u[m][h], high_half(k), decay * s.y);
-                    }
-                }
-#pragma unroll
-                for (int chunk = 0; chunk < 2; ++chunk) {
-                    if (chunk * kChunk >= fill) break;
-                    const int record = chunk * kChunk + lane % 16;
-                    const char* keys = ring.keys + record * kKeyStride;
-                    unsigned b[2][4];
-                    ldmatrix_trans(b[0], keys + 16 * swizzled(4 * j + lane / 16, record));
-                    ldmatrix_trans(b[1], keys + 16 * swizzled(4 * j + 2 + lane / 16, record));
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-                        const unsigned b0 = b[i / 2][2 * (i % 2)], b1 = b[i / 2][2 * (i % 2) + 1];
-                        mma(c[i], high[chunk][0], high[chunk][1], high[chunk][2], high[chunk][3], b0, b1);
-                        mma(c[i], rest[chunk][0], rest[chunk][1], rest[chunk][2], rest[chunk][3], b0, b1);
-                    }
-                }
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-#pragma unroll
-                    for (int h = 0; h < 2; ++h)
-                        S::write_pair(state[m][h], low[h], j, i, c[i][2 * h], c[i][2 * h + 1]);
-            }
+            float row_u[2];
 #pragma unroll
             for (int h = 0; h < 2; ++h)
+                row_u[h] = __shfl_sync(kAllLanes, u[m / 2][m % 2], 4 * S::row(lane, h));
+            unsigned high[kChunks][4], rest[kChunks][4];
 #pragma unroll
-                for (int i = 0; i < S::kPieces; ++i)
-                    S::store(state_row(p.state, m, h) + 64 * i, state[m][h][i]);
-            if constexpr (kFormat == StateFormat::kSplit) {
+            for (int c = 0; c < kChunks; ++c)
+                if (c * kChunk < fill) fold_operands(m, c * kChunk, high[c], rest[c]);
 #pragma unroll
-                for (int h = 0; h < 2; ++h)
+            for (int j = 0; j < S::kLines; ++j) {
+                float c[S::kPairs][4];
 #pragma unroll
-                    for (int i = 0; i < 4; ++i) S::store(state_row(p.state_low, m, h) + 64 * i, low[h][i]);
+                for (int i = 0; i < S::kPairs; ++i) {
+                    // Lanes 0 to 3 have the key over first halves of lines, lanes 8 to 11 over second ones.
+                    const unsigned k = __shfl_sync(kAllLanes, half_lines[j][i], 8 * (g % 2) + t);
+#pragma unroll
+                    for (int h = 0; h < 2; ++h) {
+                        const float2 s = S::read_pair(state[m][h][j], low[h][j], i);
+                        c[i][2 * h] = fmaf(row_u[h], low_half(k), decay * s.x);
+                        c[i][2 * h + 1] = fmaf(row_u[h], high_half(k), decay * s.y);
+                    }
+                }
+#pragma unroll
+                for (int chunk = 0; chunk < kChunks; ++chunk) {
+                    if (chunk * kChunk >= fill) break;
+                    fold_line(j, chunk * kChunk, high[chunk], rest[chunk], c);
+                }
+#pragma unroll
+                for (int i = 0; i < S::kPairs; ++i)
+#pragma unroll
+                    for (int h = 0; h < 2; ++h)
+                        S::write_pair(state[m][h][j], low[h][j], i, c[i][2 * h], c[i][2 * h + 1]);
+#pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    S::store(rows + S::offset(m, h, j), state[m][h][j]);
+                    if constexpr (kFormat == StateFormat::kSplit)
+                        S::store(low_rows + S::offset(m, h, j), low[h][j]);
+                }
             }
         }
     }
-    // w_i u_i of a chunk of records as two bf16 operands.
+    // Adds a chunk of records to a line. First and second halves of lines take turns as rows, and each has its
+    // own columns: what is not of use is kept out by zeros.
+    __device__ __forceinline__ void fold_line(int j, int first, const unsigned (&high)[4],
+                                              const unsigned (&rest)[4], float (&c)[S::kPairs][4]) const {
+        const int record = first + lane % 16;
+        const char* keys = ring.keys + record * kKeyStride;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            unsigned a[4], a_rest[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                a[i] = g % 2 == half ? high[i] : 0;
+                a_rest[i] = g % 2 == half ? rest[i] : 0;
+            }
+#pragma unroll
+            for (int i = 0; i < S::kPairs; i += 2) {
+                unsigned b[4];
+                ldmatrix_trans(b, keys + 16 * swizzled((2 * j + half) * S::kPairs + i + lane / 16, record));
+                mma(c[i], a[0], a[1], a[2], a[3], b[0], b[1]);
+                mma(c[i + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
+                mma(c[i], a_rest[0], a_rest[1], a_rest[2], a_rest[3], b[0], b[1]);
+                mma(c[i + 1], a_rest[0], a_rest[1], a_rest[2], a_rest[3], b[2], b[3]);
+            }
+        }
+    }
+    // w_i u_i of a chunk of records as two bf16 operands, for the rows of a tile.
     __device__ __forceinline__ void fold_operands(int m, int first, unsigned (&high)[4],
                                                   unsigned (&rest)[4]) const {
         unsigned a[4];
-        load_u(m, first, a);
+        load_u(m / 2, first, a);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const int record = first + 2 * t + 8 * i;
             const float w0 = weight(record), w1 = weight(record + 1);
 #pragma unroll
-            for (int h = 0; h < 2; ++h)
-                split_pair(w0 * low_half(a[2 * i + h]), w1 * high_half(a[2 * i + h]), high[2 * i + h],
-                           rest[2 * i + h]);
+            for (int h = 0; h < 2; ++h) {
+                const unsigned pair =
+                    __shfl_sync(kAllLanes, a[2 * i + m % 2], 4 * S::row(lane, h) + t);
+                split_pair(record < fill ? w0 * low_half(pair) : 0.0f,
+                           record + 1 < fill ? w1 * high_half(pair) : 0.0f, high[2 * i + h], rest[2 * i + h]);
+            }
         }
     }
 
-    __device__ __forceinline__ void run() {
+    __device__ __forceinline__ void load_head() {
+        const std::size_t head_index = std::size_t(row * p.shape.v_heads + value_head);
+        raw_a = load_now(p.a + head_index);
+        raw_b = load_now(p.b + head_index);
+        a_log = load_now(p.a_log + value_head);
+        bias = load_now(p.dt_bias + value_head);
+        const __nv_bfloat16* values =
+            key() + (p.shape.k_heads - key_head + value_head) * kDim + block_row + warp_row + g;
+#pragma unroll
+        for (int n = 0; n < S::kSums; ++n)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) v[n][h] = load_now(values + 16 * n + 8 * h);
+    }
+
+    // keep: a state that is written back had better stay in the L2 until then.
+    __device__ __forceinline__ void run(bool keep) {
+        // Everything that comes from memory is asked for before anything is used, and what does not need the
+        // row's tables while these are on their way. The barriers keep compilers from moving loads.
+        __syncthreads();
+        load_token();
+        load_head();
+        __syncwarp();
         // None of the four is negative but the slot. Asked together, they are read together: a branch on the
         // slot alone would let the others wait for it.
-        if ((slot | fill | start | int(flush)) < 0) {
+        if ((slot | fill | start | flush) < 0) {
             __nv_bfloat16* out = p.out + std::size_t(row * p.shape.v_heads + value_head) * kDim + block_row;
             for (int i = threadIdx.x; i < S::kRows; i += kThreads) out[i] = __float2bfloat16(0.0f);
             return;
         }
-        // Everything that comes from memory is asked for before anything is used.
         if (fill > 0) copy_ring();
-        // The planes of a split state are read once more when it flushes.
-        load_state(kFormat == StateFormat::kSplit && flush ? evict_last() : evict_first());
-        load_token();
-        const std::size_t head_index = std::size_t(row * p.shape.v_heads + value_head);
-        const float raw_a = __bfloat162float(p.a[head_index]), raw_b = __bfloat162float(p.b[head_index]);
-        const float rate = -expf(p.a_log[value_head]), bias = p.dt_bias[value_head];
-        const __nv_bfloat16* values =
-            key() + (p.shape.k_heads - key_head + value_head) * kDim + block_row + warp_row + g;
-        float v[S::kTiles][2];
-#pragma unroll
-        for (int m = 0; m < S::kTiles; ++m)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) v[m][h] = __bfloat162float(values[16 * m + 8 * h]);
+        load_state(flush && keep);
         token_products();
-        total = log_gate_at_rate(rate, raw_a + bias);
-        beta = 1.0f / (1.0f + __expf(-raw_b));
-#pragma unroll
-        for (int m = 0; m < S::kTiles; ++m)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) x[m][i] = 0.0f;
+        total = log_gate_at_rate(-expf(a_log), __bfloat162float(raw_a) + bias);
+        beta = __fdividef(1.0f, 1.0f + __expf(-__bfloat162float(raw_b)));
         if (fill > 0) {
             finish_copies();
             total += ring.gate[fill - 1];
-            ring_terms();
+            ring_overlaps();
         }
+        pick_half_lines();
+        ring_terms();
         state_terms();
-        write_rows(v);
+        write_rows();
         write_key_and_gate();
         if (flush) fold();
     }
 };
 
-template <StateFormat kFormat>
+template <StateFormat kFormat, int kChunks>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
-    linear_buffered_small(const __grid_constant__ LinearParams p) {
+    linear_buffered_small(const __grid_constant__ LinearParams p, bool keep) {
     extern __shared__ __align__(16) char memory[];
-    SmallDecode<kFormat>(p, memory).run();
+    SmallDecode<kFormat, kChunks>(p, memory).run(keep);
 }
 
 template <StateFormat kFormat>
 cudaError_t launch(const LinearParams& p, cudaStream_t stream) {
-    const dim3 grid(p.shape.v_heads / p.shape.k_heads * Shape<kFormat>::kBlocksPerHead, p.shape.k_heads,
-                    p.batch);
-    linear_buffered_small<kFormat><<<grid, kThreads, RingView<kFormat>::bytes(p.ring_capacity), stream>>>(p);
+    using S = Shape<kFormat>;
+    const dim3 grid(p.shape.v_heads / p.shape.k_heads * S::kBlocksPerHead, p.shape.k_heads, p.batch);
+    const std::size_t bytes = RingView<S::kUStride>::bytes(p.ring_capacity);
+    constexpr int kMostChunks = kMaxSmallRingCapacity / kChunk;
+    const auto kernel = p.ring_capacity <= kChunk ? linear_buffered_small<kFormat, 1>
+                                                  : linear_buffered_small<kFormat, kMostChunks>;
+    kernel<<<grid, kThreads, bytes, stream>>>(p, state_bytes(p.shape, p.batch) >= kKeepFromBytes);
     return cudaGetLastError();
 }
 

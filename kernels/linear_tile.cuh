@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/launch.hpp"
 #include "kernels/linear_common.cuh"
@@ -36,12 +37,6 @@ constexpr int kGroup = kFormat == StateFormat::kFp32 ? 4 : 8;
 template <StateFormat kFormat>
 constexpr int kGroups = kColumns / kGroup<kFormat>;
 
-// First column of group j of a lane.
-template <StateFormat kFormat>
-__device__ __forceinline__ int column(int lane, int j) {
-    return kGroup<kFormat> * (lane % kLanesPerRow + kLanesPerRow * j);
-}
-
 __device__ __forceinline__ unsigned pack_halves(float low, float high) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
     return reinterpret_cast<const unsigned&>(pair);
@@ -57,17 +52,20 @@ __device__ __forceinline__ void unpack(uint4 words, float* out) {
     unpack(uint2{words.z, words.w}, out + 4);
 }
 
-// A lane's columns of a 128-vector in bf16.
-template <StateFormat kFormat>
+// A lane's columns of a 128-vector in bf16. kNow: in global memory, and asked for here and nowhere else.
+template <StateFormat kFormat, bool kNow = false>
 __device__ __forceinline__ void load_columns(const __nv_bfloat16* vector, int lane, Columns& out) {
+    using Piece = std::conditional_t<kGroup<kFormat> == 4, uint2, uint4>;
+    const auto* from = reinterpret_cast<const Piece*>(vector) + lane % kLanesPerRow;
 #pragma unroll
-    for (int j = 0; j < kGroups<kFormat>; ++j) {
-        const __nv_bfloat16* from = vector + column<kFormat>(lane, j);
-        if constexpr (kGroup<kFormat> == 4) {
-            unpack(*reinterpret_cast<const uint2*>(from), out + 4 * j);
+    for (int j = 0; j < kGroups<kFormat>; ++j, from += kLanesPerRow) {
+        Piece piece;
+        if constexpr (kNow) {
+            piece = load_now(from);
         } else {
-            unpack(*reinterpret_cast<const uint4*>(from), out + 8 * j);
+            piece = *from;
         }
+        unpack(piece, out + kGroup<kFormat> * j);
     }
 }
 
@@ -200,21 +198,21 @@ struct StateRows {
     static constexpr int kPlanes = kSplit ? 2 : 1;
     using Pieces = uint4[kPasses][kPlanes][kGroups<kFormat>];
 
-    uint4 *plane, *low;
+    uint4 *plane, *low;  // a lane's first piece
 
     // row: index of the block's first row, in rows of k_dim elements.
-    __device__ __forceinline__ StateRows(void* state, void* state_low, std::size_t row) {
-        plane = static_cast<uint4*>(state) + row * (kDim / kGroup<kFormat>);
-        low = kSplit ? static_cast<uint4*>(state_low) + row * (kDim / kGroup<kFormat>) : nullptr;
+    __device__ __forceinline__ StateRows(void* state, void* state_low, std::size_t row, const Place& place) {
+        const std::size_t first =
+            (row + place.lane_row) * (kDim / kGroup<kFormat>) + place.lane % kLanesPerRow;
+        plane = static_cast<uint4*>(state) + first;
+        low = kSplit ? static_cast<uint4*>(state_low) + first : nullptr;
     }
-    __device__ __forceinline__ uint4* address(const Place& place, int pass, int part, int j) const {
-        const int offset =
-            ((place.lane_row + 4 * pass) * kDim + column<kFormat>(place.lane, j)) / kGroup<kFormat>;
-        return (part ? low : plane) + offset;
+    __device__ __forceinline__ uint4* address(int pass, int part, int j) const {
+        return (part ? low : plane) + (4 * pass * (kDim / kGroup<kFormat>) + kLanesPerRow * j);
     }
 
     // Only asks for the data: widen() is the first to use them.
-    __device__ __forceinline__ void load(Pieces& out, const Place& place, std::uint64_t policy) const {
+    __device__ __forceinline__ void load(Pieces& out, std::uint64_t policy) const {
 #pragma unroll
         for (int pass = 0; pass < kPasses; ++pass)
 #pragma unroll
@@ -224,14 +222,14 @@ struct StateRows {
                     uint4& w = out[pass][part][j];
                     asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
                                  : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
-                                 : "l"(address(place, pass, part, j)), "l"(policy)
+                                 : "l"(address(pass, part, j)), "l"(policy)
                                  : "memory");
                 }
     }
 
     // kStream: the lines are not to stay in the L2.
     template <bool kStream>
-    __device__ __forceinline__ void store(const Tile& s, const Place& place) const {
+    __device__ __forceinline__ void store(const Tile& s) const {
 #pragma unroll
         for (int pass = 0; pass < kPasses; ++pass)
 #pragma unroll
@@ -240,7 +238,7 @@ struct StateRows {
                 narrow(s[pass] + kGroup<kFormat> * j, words);
 #pragma unroll
                 for (int part = 0; part < kPlanes; ++part) {
-                    uint4* to = address(place, pass, part, j);
+                    uint4* to = address(pass, part, j);
                     if constexpr (kStream) {
                         __stcs(to, words[part]);
                     } else {

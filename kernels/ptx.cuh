@@ -47,6 +47,12 @@ __device__ __forceinline__ void bulk_load(void* dst, const void* src, unsigned b
 __device__ __forceinline__ void copy_piece(void* dst, const void* src) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(dst)), "l"(src) : "memory");
 }
+// Zeros if there is nothing to read.
+__device__ __forceinline__ void copy_piece_or_zeros(void* dst, const void* src, bool read) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(dst)), "l"(src),
+                 "r"(read ? 16 : 0)
+                 : "memory");
+}
 __device__ __forceinline__ void copy_word(void* dst, const void* src) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(dst)), "l"(src) : "memory");
 }
@@ -98,6 +104,41 @@ __device__ __forceinline__ void fence_for_bulk_copies() {
 }
 __device__ __forceinline__ void fence_barrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+// Loads that stay where they stand: compilers move others to where their values are used, behind branches and
+// waits.
+__device__ __forceinline__ uint4 load_now(const uint4* p) {
+    uint4 w;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+                 : "l"(p)
+                 : "memory");
+    return w;
+}
+__device__ __forceinline__ uint2 load_now(const uint2* p) {
+    uint2 w;
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(w.x), "=r"(w.y) : "l"(p) : "memory");
+    return w;
+}
+__device__ __forceinline__ float load_now(const float* p) {
+    float x;
+    asm volatile("ld.global.f32 %0, [%1];" : "=f"(x) : "l"(p) : "memory");
+    return x;
+}
+__device__ __forceinline__ int load_now(const std::int32_t* p) {
+    int x;
+    asm volatile("ld.global.s32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+    return x;
+}
+__device__ __forceinline__ int load_now(const std::uint8_t* p) {
+    int x;
+    asm volatile("ld.global.u8 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+    return x;
+}
+__device__ __forceinline__ __nv_bfloat16 load_now(const __nv_bfloat16* p) {
+    __nv_bfloat16_raw x;
+    asm volatile("ld.global.u16 %0, [%1];" : "=h"(x.x) : "l"(p) : "memory");
+    return x;
 }
 // What the L2 is to do with the lines of a copy.
 __device__ __forceinline__ std::uint64_t evict_last() {

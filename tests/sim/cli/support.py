@@ -78,7 +78,7 @@ def launch_us(size):
 
 def buffered_us(batch, buffered_tokens, flush_rows, folds, length):
     """Time of a launch of its buffered kernels; rows that flush fold `folds` records each."""
-    kernel = small_us if batch <= 96 and length <= 32 else pipelined_us  # 192 MiB of states
+    kernel = small_us if length <= 32 else pipelined_us
     return kernel(batch, buffered_tokens, flush_rows, folds, length)
 
 

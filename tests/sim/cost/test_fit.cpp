@@ -153,13 +153,11 @@ TEST_CASE("the launcher's rule says which kernel's law prices a launch", "[fit]"
         return linear_demand(l, linear_traffic(s, form, l.work)).kernel;
     };
     constexpr auto kSmall = BufferedKernel::kSmall, kPipelined = BufferedKernel::kPipelined;
-    CHECK(kernel(gdn(32), Form::kBuffered, 96, 16) == kSmall);  // 192 MiB of states
-    CHECK(kernel(gdn(32), Form::kBuffered, 97, 16) == kPipelined);
-    CHECK(kernel(gdn(64), Form::kBuffered, 49, 16) == kPipelined);
-    CHECK(kernel(gdn(32), Form::kBuffered, 1, 32) == kSmall);
+    CHECK(kernel(gdn(32), Form::kBuffered, 4096, 32) == kSmall);
     CHECK(kernel(gdn(32), Form::kBuffered, 1, 33) == kPipelined);
     CHECK(kernel(gdn(32), Form::kVerifyBuffered, 32, 16) == kSmall);  // 64 MiB
     CHECK(kernel(gdn(32), Form::kVerifyBuffered, 33, 16) == kPipelined);
+    CHECK(kernel(gdn(64), Form::kVerifyBuffered, 17, 16) == kPipelined);
     LinearShape bf16 = gdn(32), wide = gdn(32);
     bf16.state = StateFormat::kBf16;
     wide.records = RecordFormat::kFp32U;
