@@ -13,6 +13,7 @@
 #include "sim/cli/command.hpp"
 #include "sim/cli/output_folder.hpp"
 #include "sim/cli/validation_table.hpp"
+#include "sim/cost/power.hpp"
 #include "sim/cost/profile.hpp"
 #include "sim/cost/tables/public_kernels.hpp"
 
@@ -66,6 +67,8 @@ ExitCode fit(const FitOptions& options) {
             : fmt::format("# Kernels of others: {}; memory rates of {}.\n",
                           std::filesystem::path(options.kernels).filename().string(), options.folder);
     replace_file(file, source + to_yaml(result));
+    if (const std::vector<SustainedLoad> loads = load_sustained(options.folder); own && !loads.empty())
+        replace_file(file.parent_path() / "power.yaml", to_yaml(fit_power(loads, options.folder)));
     fmt::print("{}\n{}", file.string(), validation_table(validate(profile, result)));
     return ExitCode::kGood;
 }

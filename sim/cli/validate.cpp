@@ -12,7 +12,10 @@
 #include "sim/cli/command.hpp"
 #include "sim/cli/output_folder.hpp"
 #include "sim/cli/published.hpp"
+#include "sim/cli/table.hpp"
 #include "sim/cli/validation_table.hpp"
+#include "sim/cost/power.hpp"
+#include "sim/cost/tables/fitted_operators.hpp"
 
 namespace kvsim {
 namespace {
@@ -77,6 +80,45 @@ ExitCode validate_tables(const ValidateOptions& options) {
     return ExitCode::kGood;
 }
 
+// Long loads of products, TFLOP/s by the law of products: while the GPU is rested, and at its power limit.
+std::string sustained_table(const std::string& folder) {
+    const std::vector<SustainedLoad> loads = load_sustained(folder);
+    const std::optional<PowerFit> power = load_power(folder);
+    if (loads.empty() || !power) return "";
+    const FittedOperators operators =
+        load_fitted_operators(load_device(load_published(folder).device), folder);
+    using enum TextTable::Align;
+    TextTable table({{"products", kLeft},
+                     {"tokens"},
+                     {"before", kLeft},
+                     {"power", kLeft},
+                     {"rested TFLOP/s"},
+                     {"predicted"},
+                     {"error %"},
+                     {"sustained"},
+                     {"predicted"},
+                     {"error %"}});
+    for (const SustainedLoad& load : loads) {
+        if (load.zeros) continue;
+        double flops = 0.0, us = 0.0;
+        for (const GemmWork& w : load.products) {
+            flops += 2.0 * static_cast<double>(w.m) * static_cast<double>(w.n) * static_cast<double>(w.k);
+            us += to_us(operators.gemm(w).time);
+        }
+        std::vector<std::string> cells{load.name, fmt::format("{}", load.products.front().m),
+                                       load.after_memory ? "copies" : "rest",
+                                       load.single() ? "fitted" : "held out"};
+        const double rested = 1e-6 * flops / us;
+        for (const auto& [measured, predicted] : {std::pair{load.begin_rate(), rested},
+                                                  {load.sustained_rate(), rested * power->sustained_share}}) {
+            for (const double rate : {measured, predicted}) cells.push_back(fmt::format("{:.0f}", rate));
+            cells.push_back(fmt::format("{:+.1f}", 100.0 * (predicted / measured - 1.0)));
+        }
+        table.add_row(std::move(cells));
+    }
+    return table.str();
+}
+
 ExitCode validate(const ValidateOptions& options) {
     if (!options.rows.empty()) require_writable(options.rows, "--rows");
     if (!options.tables.empty()) return validate_tables(options);
@@ -92,6 +134,8 @@ ExitCode validate(const ValidateOptions& options) {
         fmt::print("{}\n", to_json(rows).dump(2));
     } else {
         fmt::print("{}", validation_table(rows));
+        if (const std::string table = sustained_table(options.folder); !table.empty())
+            fmt::print("\n{}", table);
     }
     return ExitCode::kGood;
 }

@@ -26,12 +26,15 @@ CostSums& CostSums::add(const CostSums& other, std::int64_t count) {
     time += other.time * count;
     for (std::size_t i = 0; i < by_source.size(); ++i) by_source[i] += other.by_source[i] * count;
     linear += other.linear * count;
+    full_power += other.full_power * count;
     return *this;
 }
 
-void CostSums::write(StepPrice& price) const {
-    price.time = time;
-    price.time_by_source = by_source;
+void CostSums::write(StepPrice& price, const OperatorPricer& pricer) const {
+    CostSums all = *this;
+    if (full_power > Time()) all.add(pricer.power_limit(full_power));
+    price.time = all.time;
+    price.time_by_source = all.by_source;
     price.linear_time = linear;
 }
 
@@ -116,7 +119,8 @@ std::vector<PricedList> StepCost::priced_lists(const StepShape& shape) const {
 StepPrice StepCost::price(const StepShape& shape) const {
     const std::vector<PricedList> lists = priced_lists(shape);
     StepPrice price;
-    impl_->sums(lists).write(price);
+    const CostSums sums = impl_->sums(lists);
+    sums.write(price, impl_->pricer);
     for (const PricedList& list : lists) {
         for (const Operator& op : list.operators) {
             for (std::size_t i = 0; i < op.bytes.size(); ++i) price.bytes[i] += op.bytes[i] * list.count;
@@ -130,7 +134,7 @@ StepPrice StepCost::price(const StepShape& shape) const {
         work.flushes = 0;
         work.flushed_tokens = 0;
     }
-    if (flushes > 0) price.flush_time = price.time - impl_->sums(priced_lists(unflushed)).time;
+    if (flushes > 0) price.flush_time = sums.time - impl_->sums(priced_lists(unflushed)).time;
     return price;
 }
 
@@ -163,7 +167,8 @@ std::vector<OperatorCost> StepCost::explain(const StepShape& shape) const {
         row.critical = critical;
         return rows.emplace_back(std::move(row));
     };
-    for (const PricedList& list : priced_lists(shape)) {
+    const std::vector<PricedList> lists = priced_lists(shape);
+    for (const PricedList& list : lists) {
         const std::vector<std::size_t> path = critical_path(list.operators, durations(list)).operators;
         for (std::size_t i = 0; i < list.operators.size(); ++i) {
             const Operator& op = list.operators[i];
@@ -178,16 +183,20 @@ std::vector<OperatorCost> StepCost::explain(const StepShape& shape) const {
             row.gap += list.prices[i].gap * list.count;
         }
     }
-    const OperatorPrice gap = impl_->pricer.host_gap();
-    if (gap.time > Time()) {
+    const auto add_whole = [&](const char* name, const OperatorPrice& price) {
+        if (price.time <= Time()) return;
         OperatorCost row;
-        row.name = "host_gap";
+        row.name = name;
         row.count = 1;
-        row.time = gap.time;
-        row.source = gap.source;
-        row.uncertainty = gap.uncertainty;
+        row.time = price.time;
+        row.bound = price.bound;
+        row.source = price.source;
+        row.family = price.family;
+        row.uncertainty = price.uncertainty;
         rows.push_back(std::move(row));
-    }
+    };
+    add_whole("power_limit", impl_->pricer.power_limit(impl_->sums(lists).full_power));
+    add_whole("host_gap", impl_->pricer.host_gap());
     return rows;
 }
 

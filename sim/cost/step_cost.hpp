@@ -1,7 +1,8 @@
 // Prices a step: the operators of one forward pass of a model on one rank, as an engine launches them.
 //
 // A step is a graph of operators per kind of layer (sim/cost/graph); layers follow one another, those of one
-// kind are priced once and counted. Its time is the longest path, and the gap of the host between two steps.
+// kind are priced once and counted. Its time is the longest path, the gap of the host between two steps, and
+// what the power limit takes from long steps.
 // Prices by operator: sim/cost/graph/operator_pricer.hpp.
 //
 // Uncertainty: errors within a family of operators (GEMM, attention, ...) are taken as fully correlated,
@@ -33,7 +34,7 @@ struct StepCostParts {
 };
 
 // One line of `kvsim explain`: an operator, alike in `count` layers. launches, bytes, flops and time are
-// totals over them. The host's gap is a line without launches.
+// totals over them. The host's gap and the power limit are lines without launches.
 struct OperatorCost {
     std::string name;
     std::int64_t count = 0;
@@ -88,7 +89,8 @@ class StepCost {
 struct CostSums {
     Time time;
     std::array<Time, kSourceCount> by_source{};
-    Time linear;  // of which decode kernels of linear attention
+    Time linear;      // of which decode kernels of linear attention
+    Time full_power;  // of which products at full power
 
     CostSums& add(Time each, Source source, CostFamily family, std::int64_t count = 1) {
         const Time all = each * count;
@@ -98,10 +100,12 @@ struct CostSums {
         return *this;
     }
     CostSums& add(const OperatorPrice& price, std::int64_t count = 1) {
+        if (price.full_power) full_power += price.time * count;
         return add(price.time, price.source, price.family, count);
     }
     CostSums& add(const CostSums& other, std::int64_t count);
-    void write(StepPrice& price) const;
+    // With what the power limit adds to all of them together.
+    void write(StepPrice& price, const OperatorPricer& pricer) const;
 };
 
 }  // namespace kvsim

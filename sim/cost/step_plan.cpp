@@ -112,7 +112,7 @@ StepPrice StepPlan::price(const StepShape& shape, LinearPrices* linear_prices, c
         sums.add(term.price, term.serial);
     }
     if (beside_layers > 0) price.flush_time += add_beside(sums);
-    sums.write(price);
+    sums.write(price, pricer);
     return price;
 }
 

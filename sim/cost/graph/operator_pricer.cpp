@@ -104,6 +104,17 @@ OperatorPrice OperatorPricer::host_gap() const {
     return {host_gap_, Time(), kHostUncertainty, Source::kRoofline, CostFamily::kHost, Bound::kLaunch};
 }
 
+OperatorPrice OperatorPricer::power_limit(Time products) const {
+    OperatorPrice price{Time(), Time(), 0.0, Source::kFitted, CostFamily::kGemm, Bound::kCompute};
+    if (const std::optional<PowerFit>& power = operators_.power()) {
+        price.time = power->held_up(products);
+        // Of 1/share - 1, where the share errs by its spread.
+        price.uncertainty =
+            power->sustained_share < 1.0 ? power->spread / (1.0 - power->sustained_share) : 0.0;
+    }
+    return price;
+}
+
 OperatorPrice OperatorPricer::price(const Operator& op) const {
     const OperatorPrice price =
         std::visit([&](const auto& work) { return price_work(op, work); }, op.pricing);
@@ -123,7 +134,9 @@ OperatorPrice OperatorPricer::price_work(const Operator& op, const ElementWise&)
 }
 
 OperatorPrice OperatorPricer::price_work(const Operator&, const GemmWork& w) const {
-    return to_price(operators_.gemm(w), CostFamily::kGemm);
+    OperatorPrice price = to_price(operators_.gemm(w), CostFamily::kGemm);
+    price.full_power = w.format == MatrixFormat::kBf16 && price.bound == Bound::kCompute;
+    return price;
 }
 
 OperatorPrice OperatorPricer::price_work(const Operator&, const ExpertsWork& w) const {

@@ -24,6 +24,7 @@ struct OperatorPrice {
     Source source = Source::kRoofline;
     CostFamily family = CostFamily::kHost;
     Bound bound = Bound::kLaunch;
+    bool full_power = false;  // bf16 products that tensor cores bound: see PowerFit
 };
 
 // Fits of decode kernels of linear attention.
@@ -60,6 +61,9 @@ class OperatorPricer {
     AttentionSegment attention_segment(const AttentionDecodeWork& work) const;
     OperatorPrice attention(const AttentionSegment& segment, std::int64_t context_sum) const;
     OperatorPrice host_gap() const;
+    // What the power limit adds to a step with products of such a time in all; none where it was not
+    // measured.
+    OperatorPrice power_limit(Time products) const;
 
     const DeviceSpec& device() const { return operators_.device(); }
 

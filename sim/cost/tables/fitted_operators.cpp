@@ -41,6 +41,7 @@ struct FittedOperators::Impl {
     Gpu gpu;
     std::string origin;
     Families<OptionalFit> families;
+    std::optional<PowerFit> power;
 
     Estimate roofline(const Roof& roof) const {
         const double memory = roof.bytes / (gpu.peak_bytes * kAchievedBandwidth);
@@ -103,9 +104,11 @@ FittedOperators::FittedOperators(DeviceSpec device) : impl_(std::make_unique<Imp
     impl_->device = std::move(device);
 }
 
-FittedOperators::FittedOperators(DeviceSpec device, PublishedFit fit) : FittedOperators(std::move(device)) {
+FittedOperators::FittedOperators(DeviceSpec device, PublishedFit fit, std::optional<PowerFit> power)
+    : FittedOperators(std::move(device)) {
     impl_->origin = std::move(fit.origin);
     impl_->families = std::move(fit.families);
+    impl_->power = power;
     impl_->check_rates();
 }
 
@@ -115,6 +118,10 @@ FittedOperators& FittedOperators::operator=(FittedOperators&&) noexcept = defaul
 
 const DeviceSpec& FittedOperators::device() const {
     return impl_->device;
+}
+
+const std::optional<PowerFit>& FittedOperators::power() const {
+    return impl_->power;
 }
 
 Estimate FittedOperators::gemm(const GemmWork& w) const {
@@ -253,7 +260,7 @@ FittedOperators load_fitted_operators(const DeviceSpec& device, const std::strin
         throw ConfigError(profile_mistake(file.string(), 0, "device",
                                           fmt::format("expected {}, got {}", device.name, fit.device)));
     }
-    return FittedOperators(device, std::move(fit));
+    return FittedOperators(device, std::move(fit), load_power(profile_folder));
 }
 
 }  // namespace kvsim

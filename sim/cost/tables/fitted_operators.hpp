@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "sim/base/units.hpp"
 #include "sim/cost/device.hpp"
+#include "sim/cost/power.hpp"
 #include "sim/cost/step_shape.hpp"
 #include "sim/cost/tables/gpu.hpp"
 #include "sim/cost/tables/works.hpp"
@@ -32,7 +34,7 @@ class FittedOperators {
     // Data-sheet roofline for everything.
     explicit FittedOperators(DeviceSpec device);
     // Throws ConfigError when the fit claims more than the device's peaks.
-    FittedOperators(DeviceSpec device, PublishedFit fit);
+    FittedOperators(DeviceSpec device, PublishedFit fit, std::optional<PowerFit> power = {});
     ~FittedOperators();
     FittedOperators(FittedOperators&&) noexcept;
     FittedOperators& operator=(FittedOperators&&) noexcept;
@@ -62,14 +64,15 @@ class FittedOperators {
     Estimate roofline(Bytes bytes, Flops flops, std::int64_t launches, MatrixFormat format) const;
 
     const DeviceSpec& device() const;
+    const std::optional<PowerFit>& power() const;  // none: not measured on the device
 
   private:
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };
 
-// Reads profiles/<gpu>/published.yaml of a folder when it is there; without it, the roofline of the data
-// sheet.
+// Reads published.yaml and power.yaml of a folder profiles/<gpu> when they are there; without the former, the
+// roofline of the data sheet, which nothing holds up.
 FittedOperators load_fitted_operators(const DeviceSpec& device, const std::string& profile_folder);
 
 }  // namespace kvsim
