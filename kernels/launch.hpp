@@ -10,6 +10,7 @@
 
 #include "kernels/clock_stamp.hpp"
 #include "kernels/shapes.hpp"
+#include "kernels/traffic_stream.hpp"
 
 namespace kvsim {
 
@@ -101,6 +102,21 @@ struct StreamProbeParams {
 };
 cudaError_t launch_stream_copy(const StreamProbeParams& params, cudaStream_t stream);
 cudaError_t launch_stream_read(const StreamProbeParams& params, cudaStream_t stream);
+
+// Reads `bytes` as buffered decode by short blocks reads fp32 states, and writes what decode would append. A
+// block of 64 threads takes 16 KiB in one go: 16 independent loads of 16 bytes a thread, four whole lines an
+// access. It writes its 64 bytes of `out` and of its head's u; every eighth block writes a key.
+// kernels/traffic_stream.hpp has the bytes.
+struct StreamAppendParams {
+    const void* source = nullptr;     // [bytes]
+    std::uint32_t* out = nullptr;     // [heads, 256 bytes], heads = bytes / 64 KiB
+    std::uint32_t* ring_u = nullptr;  // [heads, kAppendRecords, 256 bytes]
+    std::uint32_t* ring_k = nullptr;  // [heads / 2, kAppendRecords, 256 bytes]
+    std::size_t bytes = 0;            // a multiple of kAppendUnit
+    int record = 0;                   // of the rings, the one that is written: 0..kAppendRecords - 1
+};
+cudaError_t launch_stream_append(const StreamAppendParams& params, cudaStream_t stream);
+
 // A kernel that does nothing: the cost of a node of a CUDA graph.
 cudaError_t launch_empty(cudaStream_t stream);
 

@@ -24,7 +24,7 @@ inline constexpr std::array<std::string_view, 3> kClockLimitNames{"none", "power
 
 // A measured launch. Times are per launch.
 struct ProfileRow {
-    std::string kernel;  // linear_<form>, stream_copy, stream_read, empty
+    std::string kernel;  // linear_<form>, stream_copy, stream_read, stream_append, empty
     std::optional<Family> family;
     std::optional<Form> form;
     std::optional<std::int64_t> k_heads, v_heads, k_dim, v_dim;

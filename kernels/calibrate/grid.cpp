@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "kernels/traffic_linear.hpp"
+#include "kernels/traffic_stream.hpp"
 #include "sim/config/yaml.hpp"
 
 namespace kvsim::calibrate {
@@ -206,10 +207,12 @@ LinearSweep read_sweep(const YamlCursor& entry) {
 
 void append_probe(std::vector<Case>& cases, Kernel probe, const YamlCursor& node) {
     if (!node.present()) return;
-    const Bytes smallest = node.at("smallest").bytes(Sign::kPositive, Bytes(16));
+    const Bytes unit(probe == Kernel::kStreamAppend ? kAppendUnit : 16);
+    const Bytes smallest = node.at("smallest").bytes(Sign::kPositive, unit);
     const YamlCursor end = node.at("largest");
     const Bytes largest = end.bytes(Sign::kPositive, smallest);
-    if (smallest.value() % 16 != 0) node.mistake("expected sizes that are multiples of 16 bytes");
+    if (smallest.value() % unit.value() != 0)
+        node.mistake(fmt::format("expected sizes that are multiples of {} bytes", unit.value()));
     if (largest < smallest) end.mistake("expected no less than `smallest`");
     for (const Case& c : expand(probe, smallest, largest)) cases.push_back(c);
 }
@@ -262,6 +265,7 @@ std::vector<Case> load_grid(const std::string& file) {
         if (root.find("empty").boolean(false)) cases.push_back({.kernel = Kernel::kEmpty});
         append_probe(cases, Kernel::kStreamCopy, root.find("stream_copy"));
         append_probe(cases, Kernel::kStreamRead, root.find("stream_read"));
+        append_probe(cases, Kernel::kStreamAppend, root.find("stream_append"));
         const YamlCursor linear = root.find("linear");
         if (linear.present()) {
             for (const YamlCursor& entry : linear.items(1)) {
@@ -271,7 +275,7 @@ std::vector<Case> load_grid(const std::string& file) {
             }
         }
         if (cases.empty() && reader.good())
-            root.mistake("expected at least one of linear, stream_copy, stream_read, empty");
+            root.mistake("expected at least one of linear, stream_copy, stream_read, stream_append, empty");
     }
     reader.finish();
     std::stable_sort(cases.begin(), cases.end(),

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "kernels/traffic_linear.hpp"
+#include "kernels/traffic_stream.hpp"
 #include "sim/base/check.hpp"
 
 namespace kvsim::calibrate {
@@ -40,6 +41,11 @@ Footprint linear_footprint(const Case& c) {
     return {Bytes(c.batch * read + stored), Bytes(t.buffer_read + t.buffer_write + t.io_read + t.io_write),
             Bytes(c.batch * (state + c.buffer_length * record_bytes(c.shape)) + stored +
                   tokens * (token_input_bytes(c.shape) + token_output_bytes(c.shape)))};
+}
+
+// That touch enough of records, inputs and outputs.
+std::int64_t sets_of_others(const Footprint& launch, const RotationLimits& limits) {
+    return ceil_div((limits.l2 * kL2MultipleOfOthers).value(), launch.others.value());
 }
 
 }  // namespace
@@ -92,7 +98,8 @@ ProfileRow describe(const Case& c) {
     if (c.kernel == Kernel::kEmpty) return row;
     row.l2 = c.l2;
     if (!is_linear(c.kernel)) {
-        row.bytes = c.bytes.value() * (c.kernel == Kernel::kStreamCopy ? 2 : 1);
+        const Footprint launch = footprint(c);
+        row.bytes = (launch.states + launch.others).value();
         return row;
     }
     row.family = c.shape.family;
@@ -122,6 +129,10 @@ Footprint footprint(const Case& c) {
             return {c.bytes * 2, Bytes(0), c.bytes * 2};
         case Kernel::kStreamRead:
             return {c.bytes, Bytes(0), c.bytes};
+        case Kernel::kStreamAppend: {
+            const Bytes written(appended_bytes(c.bytes.value()));
+            return {c.bytes, written, c.bytes + written * kAppendRecords};
+        }
         default:
             return linear_footprint(c);
     }
@@ -133,11 +144,16 @@ int rotation_sets(const Case& c, const RotationLimits& limits) {
     const Bytes states = std::max(kRotation, limits.l2 * kL2MultipleOfStates);
     std::int64_t sets = std::max<std::int64_t>(2, ceil_div(states.value(), launch.states.value()));
     if (launch.others > Bytes(0)) {
-        const std::int64_t wanted =
-            ceil_div((limits.l2 * kL2MultipleOfOthers).value(), launch.others.value());
+        const std::int64_t wanted = sets_of_others(launch, limits);
         sets = std::max(sets, std::min(wanted, limits.pool.value() / launch.pool.value()));
     }
     return static_cast<int>(sets);
+}
+
+int rotations_to_repeat(const Case& c, const RotationLimits& limits) {
+    if (c.kernel != Kernel::kStreamAppend) return 1;
+    const std::int64_t rotations = ceil_div(sets_of_others(footprint(c), limits), rotation_sets(c, limits));
+    return static_cast<int>(std::min(rotations, kAppendRecords));
 }
 
 bool same_group(const Case& a, const Case& b) {

@@ -19,13 +19,14 @@ enum class Kernel : std::uint8_t {
     kEmpty,
     kStreamCopy,
     kStreamRead,
+    kStreamAppend,
     kLinearRecurrent,
     kLinearBuffered,
     kLinearVerifyStored,
     kLinearVerifyBuffered
 };
-inline constexpr std::array<std::string_view, 7> kKernelNames{
-    "empty",           "stream_copy",          "stream_read",           "linear_recurrent",
+inline constexpr std::array<std::string_view, 8> kKernelNames{
+    "empty",           "stream_copy",          "stream_read",           "stream_append", "linear_recurrent",
     "linear_buffered", "linear_verify_stored", "linear_verify_buffered"};
 constexpr std::string_view name(Kernel k) {
     return kKernelNames[static_cast<std::size_t>(k)];
@@ -92,6 +93,11 @@ struct RotationLimits {
 // and outputs: kernels read states evict-first, and what a cache is asked to forget first does not displace
 // the rest. The second rule yields to the limit of the pool. One set for warm rows and the empty kernel.
 int rotation_sets(const Case& c, const RotationLimits& limits);
+
+// Rotations over all sets until the append probe writes to a place again: each writes the next record of the
+// rings and another output, so that the second rule holds with sets that the pool has room for. At most
+// kAppendRecords; other kernels come back to what they wrote with every rotation.
+int rotations_to_repeat(const Case& c, const RotationLimits& limits);
 
 // Cases of one group use the same device pools, and follow each other.
 bool same_group(const Case& a, const Case& b);

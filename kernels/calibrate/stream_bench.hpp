@@ -8,11 +8,12 @@
 #include "kernels/calibrate/plan.hpp"
 #include "kernels/calibrate/row_check.hpp"
 #include "kernels/calibrate/timing.hpp"
+#include "kernels/launch.hpp"
 
 namespace kvsim::calibrate {
 
-// Set i of a case is the i-th piece of the source (and, for the copy, of the destination). Same interface as
-// LinearBench.
+// Set i of a case is the i-th piece of the source and of the destination: of the copy an array as large, of
+// the append probe kAppendRecords outputs, then rings of u and of keys. Same interface as LinearBench.
 class StreamBench {
   public:
     StreamBench(std::span<const Case> group, const RotationLimits& limits, std::uint64_t seed,
@@ -21,13 +22,16 @@ class StreamBench {
     void prepare(const Case& c);
     // Copy: a poisoned destination equals the source at its beginning, middle and end, and nothing is written
     // behind it. Read: a mark planted among zeros at the first, middle and last word is seen, and no mark is
-    // seen without.
+    // seen without. Append: at the beginning, middle and end, outputs and the records of one slot of the
+    // rings are what the source makes them, and nothing else is written there or behind.
     Verification verify();
     Launches launches() const;
 
   private:
     Verification verify_copy();
     Verification verify_read();
+    Verification verify_append();
+    StreamAppendParams append_params(int launch) const;
     bool mark_seen(std::size_t word);
     void fill();
 

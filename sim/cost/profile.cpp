@@ -19,7 +19,7 @@ namespace kvsim {
 
 namespace {
 
-constexpr std::array<std::string_view, 3> kProbes{"empty", "stream_copy", "stream_read"};
+constexpr std::array<std::string_view, 4> kProbes{"empty", "stream_copy", "stream_read", "stream_append"};
 
 // Reads one file; collects rows and mistakes.
 class FileReader {
@@ -244,6 +244,7 @@ HeldOut held_out_for(const ProfileRow& row) {
 }
 
 bool usable(const ProfileRow& row) {
+    if (row.kernel == "stream_append") return false;
     return row.kernel == "empty" || row.l2 != L2State::kWarm;
 }
 

@@ -58,6 +58,7 @@ inline bool held_out(const ProfileRow& row) {
 }
 
 // Rows that a fit or a validation uses: timed with a cold L2 (the empty kernel has no L2 state to speak of).
+// Not those of the append probe: a floor for figures, which no law describes.
 bool usable(const ProfileRow& row);
 bool is_linear(const ProfileRow& row);
 

@@ -55,6 +55,7 @@ TEST_CASE("h200.yaml gives the number of rows that its lists say") {
     CHECK(count(cases, Kernel::kEmpty) == 1);
     CHECK(count(cases, Kernel::kStreamCopy) == 16);  // 2^16 .. 2^31
     CHECK(count(cases, Kernel::kStreamRead) == 16);
+    CHECK(count(cases, Kernel::kStreamAppend) == 10);  // 2^21 .. 2^30
     // fp32 at 15 batches and 7 warm ones, and at 8 of four further shapes; bf16 at 8, and at 3 of two shapes.
     CHECK(count(cases, Kernel::kLinearRecurrent) == 15 + 7 + 4 * 8 + 8 + 2 * 3);
 
@@ -211,6 +212,9 @@ TEST_CASE("the columns that describe a launch") {
     CHECK(copy.bytes == 2 << 20);  // read and written
     CHECK_FALSE(copy.batch.has_value());
     CHECK(describe({.kernel = Kernel::kStreamRead, .bytes = Bytes(1 << 20)}).bytes == 1 << 20);
+    // A row of 32 heads: outputs and u of 256 bytes each, 16 keys of 256.
+    CHECK(describe({.kernel = Kernel::kStreamAppend, .bytes = Bytes(2 << 20)}).bytes ==
+          (2 << 20) + (32 + 32 + 16) * 256);
 
     const ProfileRow recurrent =
         describe({.kernel = Kernel::kLinearRecurrent, .shape = kShape, .batch = 4, .l2 = L2State::kWarm});
@@ -272,6 +276,22 @@ TEST_CASE("records, inputs and outputs are twice the L2 before a set comes again
     CHECK(footprint(c).pool == Bytes(row));
     CHECK(rotation_sets(c, {h200.l2, Bytes(500 * row + 1)}) == 500);
     CHECK(rotation_sets(c, {h200.l2, Bytes(100 * row)}) == 153);  // the states' rule stands
+}
+
+TEST_CASE("the append probe goes on to other records until it has written twice the L2") {
+    const RotationLimits h200{Bytes(62'914'560), Bytes(std::int64_t{2} << 30)};
+    Case c{.kernel = Kernel::kStreamAppend, .bytes = Bytes(2 << 20)};
+    // States of 2 MiB with outputs and rings of 16 x 20,480 bytes: the pool holds 885. Twice the L2 are 6,144
+    // times 20,480 bytes: seven rotations.
+    CHECK(footprint(c).pool == Bytes(2'097'152 + 16 * 20'480));
+    CHECK(rotation_sets(c, h200) == 885);
+    CHECK(rotations_to_repeat(c, h200) == 7);
+    c.bytes = Bytes(1 << 30);  // two sets, 12 times what 512 rows write
+    CHECK(rotation_sets(c, h200) == 2);
+    CHECK(rotations_to_repeat(c, h200) == 6);
+    // An L2 of 240 MiB would take 24 rotations; a ring has 16 records.
+    CHECK(rotations_to_repeat(c, {Bytes(240 << 20), h200.pool}) == 16);
+    CHECK(rotations_to_repeat({.kernel = Kernel::kStreamCopy, .bytes = Bytes(1 << 30)}, h200) == 1);
 }
 
 TEST_CASE("cases are measured in an order of their own, each once") {
@@ -383,6 +403,10 @@ TEST_CASE("mistakes of a grid file have places, and come all at once") {
     CHECK_THAT(drafts, ContainsSubstring("linear[0].fill[1]"));
     CHECK_THAT(drafts, !ContainsSubstring("linear[0].fill[0]"));
 
+    const std::string heads = mistakes_of(
+        "schema: kvsim/calibration/1\n"
+        "stream_append: {smallest: 64 KiB, largest: 2 MiB}\n");  // one head of a pair
+    CHECK_THAT(heads, ContainsSubstring(":2:") && ContainsSubstring("multiples of 131072 bytes"));
     CHECK_THAT(mistakes_of("schema: kvsim/calibration/1\nempty: false\n"),
                ContainsSubstring("at least one of"));
     CHECK_THAT(mistakes_of("schema: kvsim/device/1\n"), ContainsSubstring("calibration"));

@@ -317,6 +317,15 @@ TEST_CASE("a form or layer that was not measured is refused with the profile's n
     CHECK_NOTHROW(fit.linear_time({wide, Form::kRecurrent, {1, 1, 0, 0}}));  // has no records
 }
 
+TEST_CASE("the append probe changes no law", "[fit]") {
+    Profile profile = synthetic_profile();
+    const std::string text = to_yaml(fit_profile(profile));
+    for (const std::int64_t rows : {1, 512})
+        profile.rows.push_back(
+            {probe_row("stream_append", rows * 2'117'632, 1e6), {"stream_append.csv", 2, 0}});
+    CHECK(to_yaml(fit_profile(profile)) == text);
+}
+
 TEST_CASE("profiles that cannot be fitted are refused", "[fit]") {
     Profile no_copy = synthetic_profile();
     std::erase_if(no_copy.rows, [](const MeasuredRow& m) { return m.row.kernel == "stream_copy"; });

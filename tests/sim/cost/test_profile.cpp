@@ -164,3 +164,12 @@ TEST_CASE("of decode rows with 32 heads, five batches are held out and nothing e
         CHECK_FALSE(held_out(linear_row(Form::kRecurrent, 32, b, 0, 0)));
     CHECK_FALSE(held_out(probe_row("stream_copy", 24, 1.0)));
 }
+
+TEST_CASE("the append probe is read, and left out of fits and validations", "[profile]") {
+    const Profile p = load_profile(
+        folder_with("append", header() + "\n" + line(probe_row("stream_append", 2'117'632, 2.5)) + "\n"));
+    REQUIRE(p.rows.size() == 1);
+    CHECK_FALSE(is_linear(p.rows[0].row));
+    CHECK_FALSE(usable(p.rows[0].row));
+    CHECK(usable(probe_row("stream_read", 2'097'152, 2.5)));
+}
