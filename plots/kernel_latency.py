@@ -9,13 +9,15 @@ have bf16 records; m is the buffer length. Lines are
 - verify, stored:  T draft tokens a row, the state after each written
 - verify, ring:    T draft tokens a row, average over all fills, no flush
 Dashed: the DRAM bytes of the same launches, as counted, at the rates of the stream probes.
+Dotted: the append probe, which reads the states of buffered decode (fp32, two value heads per key head) and appends a
+record; records that are read, and flushes, come on top.
 """
 
 import argparse
 from collections import defaultdict
 
 import style
-from measured import Roof, cycle_us, linear_rows, mean_us
+from measured import Roof, append_times, cycle_us, interpolate, linear_rows, mean_us
 
 FORMATS = ["fp32", "bf16", "fp16", "split"]
 COLOURS = {"recurrent": style.COLOURS[0], "cycle": style.COLOURS[3], "mixed": style.COLOURS[1],
@@ -27,7 +29,7 @@ PANELS = {"decode": ["recurrent", "cycle", "mixed"], "verify": ["stored", "ring"
 RATIOS = {"decode": ("recurrent", "cycle"), "verify": ("stored", "ring")}
 FORMAT_STYLES = {"fp32": ("#000000", "o"), "bf16": (style.COLOURS[4], "s"), "fp16": (style.COLOURS[5], "v"),
                  "split": (style.COLOURS[2], "D")}
-
+APPENDED = {"color": COLOURS["cycle"], "linestyle": ":", "linewidth": 1.0, "label": "read and appended"}
 
 
 class Measured:
@@ -38,6 +40,7 @@ class Measured:
         self.lines = defaultdict(dict)
         self.incomplete = {}  # keys of averages that lack fills, in order
         self.heads = (str(arguments.k_heads), str(arguments.v_heads))
+        self.append_times = append_times(profile) if arguments.v_heads == 2 * arguments.k_heads else {}
         length, tokens = arguments.length, arguments.tokens
         for row in self._rows(profile, "recurrent"):
             self._add("recurrent", row["state_dtype"], row, self._pair(row))
@@ -82,6 +85,14 @@ class Measured:
                 self.incomplete[line, state] = True
             else:
                 self.lines[line, state][batch] = tuple(pair)
+
+    def appended(self, panel, state):
+        """[(batch, us)] of the append probe at the batches of buffered decode, as far as its sizes reach."""
+        if (panel, state) != ("decode", "fp32"):
+            return []
+        times = [(batch, interpolate(self.append_times, batch * int(self.heads[1])))
+                 for batch in sorted(self.lines.get(("cycle", state), {}))]
+        return [(batch, time) for batch, time in times if time is not None]
 
     def formats(self, panel):
         return [state for state in FORMATS if any(self.lines.get((line, state)) for line in PANELS[panel])]
@@ -130,6 +141,9 @@ def draw_times(axes, measured, panel, state):
         floors = [(batch, floor) for batch, (_, floor) in points if floor is not None]
         if floors and line != "mixed":  # which has the bytes of the cycle
             axes.plot(*zip(*floors), color=COLOURS[line], linestyle=(0, (3, 2)), linewidth=0.8)
+    appended = measured.appended(panel, state)
+    if appended:
+        axes.plot(*zip(*appended), **APPENDED)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(style.ticker.FormatStrFormatter("%g"))
     axes.yaxis.set_minor_locator(style.ticker.NullLocator())
@@ -183,6 +197,8 @@ def draw(measured, panels, arguments):
             if any(measured.lines.get((line, state)) for state in formats)]
     if any(floor is not None for times in measured.lines.values() for _, floor in times.values()):
         keys.append(plt.Line2D([], [], color="#555555", linestyle=(0, (3, 2)), linewidth=0.8, label="memory floor"))
+    if any(measured.appended(panel, state) for panel in panels for state in formats):
+        keys.append(plt.Line2D([], [], **APPENDED))
     figure.legend(handles=keys, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncol=min(len(keys), 2 * columns - 1))
     return figure
 

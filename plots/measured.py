@@ -40,6 +40,21 @@ def linear_rows(profile, form):
     return [row for row in style.read_csv(path, COLUMNS) if row["l2"] == "cold"]
 
 
+# The append probe (kernels/traffic_stream.hpp), per value head: it reads an fp32 state of 128 x 128, and writes an output
+# and u of 256 bytes each and half a key of 256.
+HEAD_BYTES = 65536
+APPENDED_BYTES = 640
+
+
+def append_times(profile):
+    """{value heads of a launch: us} of the append probe; empty where the profile lacks it."""
+    path = Path(profile) / "stream_append.csv"
+    if not path.exists():
+        return {}
+    rows = style.read_csv(path, ["bytes", "time_us", "l2"])
+    return {int(row["bytes"]) / (HEAD_BYTES + APPENDED_BYTES): float(row["time_us"]) for row in rows if row["l2"] == "cold"}
+
+
 class Roof:
     """What the stream probes reached, in bytes per us: at their best, and by size."""
 

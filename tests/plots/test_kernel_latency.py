@@ -1,8 +1,10 @@
 """plots/kernel_latency.py: floors, averages over fills, speedups, and what is left out."""
 
 import unittest
+from argparse import Namespace
 
 from figure_case import LAYER, FigureCase
+from kernel_latency import Measured
 from measured import Roof, mean_us
 
 
@@ -65,6 +67,21 @@ class KernelLatency(FigureCase):
         # Written alone: at the copy's rate.
         self.assertEqual(Roof(self.folder).floor_us({"dram_read_bytes": "0", "dram_write_bytes": "100"}), 50.0)
         self.assertIsNone(Roof(self.folder).floor_us({"dram_read_bytes": "", "dram_write_bytes": ""}))
+
+    def test_the_append_probe_is_a_floor_of_decode_with_fp32_states(self):
+        arguments = Namespace(k_heads=16, v_heads=32, length=4, tokens=2)
+        self.assertEqual(Measured(self.folder, arguments).appended("decode", "fp32"), [])
+        # Of a row: 2 MiB read; 32 outputs, 32 u and 16 keys of 256 bytes written. Four rows lie between two and eight.
+        row = 2 * 2**20 + 80 * 256
+        self.profile("stream_append", [{"bytes": rows * row, "time_us": time, "l2": "cold"}
+                                       for rows, time in ((2, 5), (8, 11))])
+        measured = Measured(self.folder, arguments)
+        self.assertEqual(measured.appended("decode", "fp32"), [(4, 7.0)])
+        self.assertEqual(measured.appended("decode", "split") + measured.appended("verify", "fp32"), [])
+        arguments.k_heads = 8  # fewer keys than the probe writes
+        self.assertEqual(Measured(self.folder, arguments).append_times, {})
+        self.rows()
+        self.assert_figure("kernel_latency")
 
     def test_missing_input_is_one_message(self):
         message = self.run_script(2, "--v-heads=7").stderr
