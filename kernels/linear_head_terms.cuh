@@ -23,10 +23,8 @@ struct LiveMask {
 // rows g and g + 8 of 16 (m-tile a of kRowTiles, half h).
 //
 // Vectors of 128 are taken in eight steps of 16 columns; which eight of the group of 32 columns j lane t has,
-// and how keys lie in the ring, ring_key_position() says. Keys and queries stay in registers if kHoldTokens;
-// else they are read from shared memory wherever they are used.
-template <StateFormat kFormat, RecordFormat kRecords, int kTokenTiles, bool kVerify, int kRowTiles = 2,
-          bool kHoldTokens = true>
+// and how keys lie in the ring, ring_key_position() says.
+template <StateFormat kFormat, RecordFormat kRecords, int kTokenTiles, bool kVerify, int kRowTiles = 2>
 struct HeadTerms {
     static constexpr int kNT = kTokenTiles;
     static constexpr int kMT = (kNT + 1) / 2;
@@ -38,11 +36,11 @@ struct HeadTerms {
     const char* head;  // stage of the head
     HeadMeta m;
     int row0;                          // first row of the tile in its head
-    unsigned kq[kNT][8][2];            // raw keys and queries as operand B, if they are held
+    unsigned kq[kNT][8][2];            // raw keys and queries as operand B
     float gram[kMT][kNT][4];           // their products with each other
-    float committed;                   // sum of log gates of the records
-    float total[kNT], beta[kNT];       // sum of log gates up to the token
+    float total[kNT];                  // sum of log gates up to the token
     float k_scale[kNT], q_scale[kNT];  // 1 / norm; that of q times k_dim^-1/2
+    float u_scale[kNT];                // beta / norm of the key
     float value[kRowTiles][2][kNT];    // v
     float x[kRowTiles][kNT][4];        // S k and S q of the token: its products with what is known so far
 
@@ -55,28 +53,38 @@ struct HeadTerms {
         return reinterpret_cast<const float*>(head + layout.scalars);
     }
 
-    // Sums of log gates up to each of this lane's tokens, and their betas.
-    __device__ __forceinline__ void gate_tokens() {
-        committed = m.fill > 0 ? gates()[m.fill - 1] : 0.0f;
-        const float rate = -expf(scalars()[0]), bias = scalars()[1];
-        float before = committed;
+    // Sum of log gates of the records.
+    __device__ __forceinline__ float committed() const { return m.fill > 0 ? gates()[m.fill - 1] : 0.0f; }
+
+    // Sum of log gates up to a token, and its beta.
+    struct TokenGates {
+        float total, beta;
+    };
+    // Lane i computes those of token i, so that all tokens take one pass.
+    __device__ __forceinline__ TokenGates gate_tokens() const {
+        const int token = t + 4 * min(g, kNT - 1);
+        const uint2 raw = reinterpret_cast<const uint2*>(scalars() + 2)[token];
+        const std::size_t at = (std::size_t(m.row) * p.tokens + token) * p.shape.v_heads + m.value_head;
+        const float beta = 1.0f / (1.0f + __expf(-half_of_word(raw.y, at)));
+        float sum = log_gate_at_rate(-expf(scalars()[0]), half_of_word(raw.x, at) + scalars()[1]);
+        if constexpr (kVerify) {
 #pragma unroll
-        for (int n = 0; n < kNT; ++n) {
-            const int token = t + 4 * n;
-            const uint2 raw = reinterpret_cast<const uint2*>(scalars() + 2)[token];
-            const std::size_t at = (std::size_t(m.row) * p.tokens + token) * p.shape.v_heads + m.value_head;
-            beta[n] = 1.0f / (1.0f + __expf(-half_of_word(raw.y, at)));
-            float sum = log_gate_at_rate(rate, half_of_word(raw.x, at) + bias);
-            if constexpr (kVerify) {
-#pragma unroll
-                for (int d = 1; d < 4; d *= 2) {
-                    const float x = __shfl_up_sync(kAllLanes, sum, d, 4);
-                    if (t >= d) sum += x;
-                }
+            for (int d = 1; d < 4; d *= 2) {
+                const float x = __shfl_up_sync(kAllLanes, sum, d, 4);
+                if (t >= d) sum += x;
             }
-            total[n] = before + sum;
-            before = __shfl_sync(kAllLanes, total[n], 3, 4);
         }
+        float total = committed() + sum;
+#pragma unroll
+        for (int n = 1; n < kNT; ++n) {
+            const float before = __shfl_sync(kAllLanes, total, 4 * n - 1);
+            if (g >= n) total = before + sum;
+        }
+        return {total, beta};
+    }
+    // What gate_tokens() left in the lane of token t + 4 n; of a single tile, every lane has its own.
+    __device__ __forceinline__ float of_token(float x, int n) const {
+        return kNT == 1 ? x : __shfl_sync(kAllLanes, x, t + 4 * n);
     }
 
     // A lane's eight columns of group j of a vector.
@@ -88,43 +96,25 @@ struct HeadTerms {
         return {first.x, first.y, second.x, second.y};
     }
 
-    // Operands B of steps 2 j and 2 j + 1, of all tokens.
-    using TokenOperands = unsigned[kNT][2][2];
-    __device__ __forceinline__ void read_tokens(int j, TokenOperands& b) const {
+    // Keys and queries of a tile as operands B of eight steps.
+    __device__ __forceinline__ void read_tokens(int n, unsigned (&b)[8][2]) const {
 #pragma unroll
-        for (int n = 0; n < kNT; ++n) {
+        for (int j = 0; j < 4; ++j) {
             const uint4 w = columns_of(head + layout.vectors + (8 * n + g) * kVectorStride, j);
-            b[n][0][0] = w.x;
-            b[n][0][1] = w.y;
-            b[n][1][0] = w.z;
-            b[n][1][1] = w.w;
-        }
-    }
-    __device__ __forceinline__ void token_operands(int j, TokenOperands& b) const {
-        if constexpr (kHoldTokens) {
-#pragma unroll
-            for (int n = 0; n < kNT; ++n)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) b[n][i / 2][i % 2] = kq[n][2 * j + i / 2][i % 2];
-        } else {
-            read_tokens(j, b);
+            b[2 * j][0] = w.x;
+            b[2 * j][1] = w.y;
+            b[2 * j + 1][0] = w.z;
+            b[2 * j + 1][1] = w.w;
         }
     }
 
     // Everything about the new tokens that does not need the records.
     __device__ __forceinline__ void load_tokens() {
-        if constexpr (kHoldTokens) {
 #pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                TokenOperands b;
-                read_tokens(j, b);
+        for (int n = 0; n < kNT; ++n) read_tokens(n, kq[n]);
+        const TokenGates gates = gate_tokens();
 #pragma unroll
-                for (int n = 0; n < kNT; ++n)
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) kq[n][2 * j + i / 2][i % 2] = b[n][i / 2][i % 2];
-            }
-        }
-        gate_tokens();
+        for (int n = 0; n < kNT; ++n) total[n] = of_token(gates.total, n);
 #pragma unroll
         for (int a = 0; a < kMT; ++a) {
 #pragma unroll
@@ -136,13 +126,11 @@ struct HeadTerms {
                 constexpr unsigned kZero = 0;
                 const bool two = 2 * a + 1 < kNT;
                 const int second = two ? 2 * a + 1 : 0;
-                TokenOperands b;
-                token_operands(s / 2, b);
-                const auto &b1 = b[2 * a][s % 2], &b2 = b[second][s % 2];
+                const auto &b1 = kq[2 * a][s], &b2 = kq[second][s];
 #pragma unroll
                 for (int n = 0; n < kNT; ++n)
-                    mma(gram[a][n], b1[0], two ? b2[0] : kZero, b1[1], two ? b2[1] : kZero, b[n][s % 2][0],
-                        b[n][s % 2][1]);
+                    mma(gram[a][n], b1[0], two ? b2[0] : kZero, b1[1], two ? b2[1] : kZero, kq[n][s][0],
+                        kq[n][s][1]);
             }
         }
 #pragma unroll
@@ -151,6 +139,7 @@ struct HeadTerms {
             const float qq = __shfl_sync(kAllLanes, gram[n / 2][n][2 * (n % 2) + 1], 9 * t + 4);
             k_scale[n] = rsqrtf(kk + kNormEpsilon);
             q_scale[n] = rsqrtf(qq + kNormEpsilon) * kQueryScale;
+            u_scale[n] = k_scale[n] * of_token(gates.beta, n);
         }
     }
 
@@ -192,71 +181,92 @@ struct HeadTerms {
         }
     }
 
-    // x = sum_i w_i u_i (k_i.k), sum_i w_i u_i (k_i.q).
-    __device__ __forceinline__ void ring_terms() {
+    // Products of a chunk of records with tiles of tokens.
+    template <int kTiles>
+    __device__ __forceinline__ void multiply_keys(int first, const unsigned (&tokens)[kTiles][8][2],
+                                                  float (&overlap)[kTiles][4]) const {
+#pragma unroll
+        for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) overlap[n][i] = 0.0f;
+        const char* keys = head + (first + lane % 16) * kVectorBytes;
+        const int mix = swizzle(first + lane % 16);
+#pragma unroll
+        for (int s = 0; s < 8; ++s) {
+            unsigned a[4];
+            ldmatrix(a, keys + 16 * ((2 * s + lane / 16) ^ mix));
+#pragma unroll
+            for (int n = 0; n < kTiles; ++n)
+                mma(overlap[n], a[0], a[1], a[2], a[3], tokens[n][s][0], tokens[n][s][1]);
+        }
+    }
+    // Those with a tile, weighted, as two operands B.
+    __device__ __forceinline__ void weigh(const float (&overlap)[4], int first, float total, float k_scale,
+                                          float q_scale, unsigned (&high)[2], unsigned (&low)[2]) const {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const int record = first + g + 8 * i;
+            const bool live = record < m.fill;
+            const float w = __expf(total - gates()[record]);
+            split_pair(live ? overlap[2 * i] * w * k_scale : 0.0f,
+                       live ? overlap[2 * i + 1] * w * q_scale : 0.0f, high[i], low[i]);
+            high[i] = movmatrix(high[i]);
+            low[i] = movmatrix(low[i]);
+        }
+    }
+
+    // x += sum_i w_i u_i (k_i.k), sum_i w_i u_i (k_i.q) of a chunk of records.
+    __device__ __forceinline__ void add_records(int first, const unsigned (&high)[kNT][2],
+                                                const unsigned (&low)[kNT][2]) {
+#pragma unroll
+        for (int a = 0; a < kRowTiles; ++a) {
+            if constexpr (kRecords == RecordFormat::kBf16) {
+                unsigned u[4];
+                load_u(a, first, LiveMask(first, m.fill, t), u);
+#pragma unroll
+                for (int n = 0; n < kNT; ++n) {
+                    mma(x[a][n], u[0], u[1], u[2], u[3], high[n][0], high[n][1]);
+                    mma(x[a][n], u[0], u[1], u[2], u[3], low[n][0], low[n][1]);
+                }
+            } else {
+                float v[2][4];
+                load_u_values(a, first, m.fill, v);
+                unsigned uh[4], ul[4];
+                split_pair(v[0][0], v[0][1], uh[0], ul[0]);
+                split_pair(v[1][0], v[1][1], uh[1], ul[1]);
+                split_pair(v[0][2], v[0][3], uh[2], ul[2]);
+                split_pair(v[1][2], v[1][3], uh[3], ul[3]);
+#pragma unroll
+                for (int n = 0; n < kNT; ++n) {
+                    mma(x[a][n], uh[0], uh[1], uh[2], uh[3], high[n][0], high[n][1]);
+                    mma(x[a][n], uh[0], uh[1], uh[2], uh[3], low[n][0], low[n][1]);
+                    mma(x[a][n], ul[0], ul[1], ul[2], ul[3], high[n][0], high[n][1]);
+                }
+            }
+        }
+    }
+
+    __device__ __forceinline__ void clear_products() {
 #pragma unroll
         for (int a = 0; a < kRowTiles; ++a)
 #pragma unroll
             for (int n = 0; n < kNT; ++n)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) x[a][n][i] = 0.0f;
+    }
+
+    // x of all records.
+    __device__ __forceinline__ void ring_terms() {
+        clear_products();
 #pragma unroll 1
         for (int first = 0; first < m.fill; first += kChunk) {
-            float overlap[kNT][4] = {};
-            const char* keys = head + (first + lane % 16) * kVectorBytes;
-            const int mix = swizzle(first + lane % 16);
-#pragma unroll
-            for (int s = 0; s < 8; ++s) {
-                unsigned a[4];
-                ldmatrix(a, keys + 16 * ((2 * s + lane / 16) ^ mix));
-                TokenOperands b;
-                token_operands(s / 2, b);
-#pragma unroll
-                for (int n = 0; n < kNT; ++n)
-                    mma(overlap[n], a[0], a[1], a[2], a[3], b[n][s % 2][0], b[n][s % 2][1]);
-            }
-            const bool live0 = first + g < m.fill, live1 = first + g + 8 < m.fill;
-            const float gate0 = gates()[first + g], gate1 = gates()[first + g + 8];
+            float overlap[kNT][4];
+            multiply_keys(first, kq, overlap);
             unsigned high[kNT][2], low[kNT][2];
 #pragma unroll
-            for (int n = 0; n < kNT; ++n) {
-                const float w0 = __expf(total[n] - gate0), w1 = __expf(total[n] - gate1);
-                split_pair(live0 ? overlap[n][0] * w0 * k_scale[n] : 0.0f,
-                           live0 ? overlap[n][1] * w0 * q_scale[n] : 0.0f, high[n][0], low[n][0]);
-                split_pair(live1 ? overlap[n][2] * w1 * k_scale[n] : 0.0f,
-                           live1 ? overlap[n][3] * w1 * q_scale[n] : 0.0f, high[n][1], low[n][1]);
-#pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    high[n][i] = movmatrix(high[n][i]);
-                    low[n][i] = movmatrix(low[n][i]);
-                }
-            }
-#pragma unroll
-            for (int a = 0; a < kRowTiles; ++a) {
-                if constexpr (kRecords == RecordFormat::kBf16) {
-                    unsigned u[4];
-                    load_u(a, first, LiveMask(first, m.fill, t), u);
-#pragma unroll
-                    for (int n = 0; n < kNT; ++n) {
-                        mma(x[a][n], u[0], u[1], u[2], u[3], high[n][0], high[n][1]);
-                        mma(x[a][n], u[0], u[1], u[2], u[3], low[n][0], low[n][1]);
-                    }
-                } else {
-                    float v[2][4];
-                    load_u_values(a, first, m.fill, v);
-                    unsigned uh[4], ul[4];
-                    split_pair(v[0][0], v[0][1], uh[0], ul[0]);
-                    split_pair(v[1][0], v[1][1], uh[1], ul[1]);
-                    split_pair(v[0][2], v[0][3], uh[2], ul[2]);
-                    split_pair(v[1][2], v[1][3], uh[3], ul[3]);
-#pragma unroll
-                    for (int n = 0; n < kNT; ++n) {
-                        mma(x[a][n], uh[0], uh[1], uh[2], uh[3], high[n][0], high[n][1]);
-                        mma(x[a][n], uh[0], uh[1], uh[2], uh[3], low[n][0], low[n][1]);
-                        mma(x[a][n], ul[0], ul[1], ul[2], ul[3], high[n][0], high[n][1]);
-                    }
-                }
-            }
+            for (int n = 0; n < kNT; ++n)
+                weigh(overlap[n], first, total[n], k_scale[n], q_scale[n], high[n], low[n]);
+            add_records(first, high, low);
         }
     }
 
@@ -274,22 +284,16 @@ struct HeadTerms {
     }
 
     // The parts of the new records that do not wait for the state: once per head, keys once per key head.
-    __device__ __forceinline__ void write_keys_and_gates() const {
-        const std::size_t value_ring =
-            (std::size_t(m.slot) * p.shape.v_heads + m.value_head) * p.ring_capacity;
-        const int group = p.shape.v_heads / p.shape.k_heads;
-        const float base = kVerify && m.flush ? committed : 0.0f;
-#pragma unroll
-        for (int n = 0; n < kNT; ++n) {
-            const int token = t + 4 * n;
-            if (g == 0 && token < p.tokens)
-                p.ring_gate[value_ring + wrapped(m.start + m.fill + token, p.ring_capacity)] =
-                    total[n] - base;
-        }
-        if (m.value_head % group != 0) return;
-        const std::size_t key_ring =
-            (std::size_t(m.slot) * p.shape.k_heads + m.value_head / group) * p.ring_capacity;
-        for (int token = 0; token < p.tokens; ++token) {
+    __device__ __forceinline__ void write_gate(int token, float total) const {
+        if (g != 0 || token >= p.tokens) return;
+        const std::size_t ring = (std::size_t(m.slot) * p.shape.v_heads + m.value_head) * p.ring_capacity;
+        p.ring_gate[ring + wrapped(m.start + m.fill + token, p.ring_capacity)] =
+            total - (kVerify && m.flush ? committed() : 0.0f);
+    }
+    // Of every step-th token.
+    __device__ __forceinline__ void write_keys(int key_head, int first, int step) const {
+        const std::size_t key_ring = (std::size_t(m.slot) * p.shape.k_heads + key_head) * p.ring_capacity;
+        for (int token = first; token < p.tokens; token += step) {
             const int at = wrapped(m.start + m.fill + token, p.ring_capacity);
             const uint2 w =
                 *reinterpret_cast<const uint2*>(head + layout.vectors + 2 * token * kVectorStride + 8 * lane);
@@ -297,6 +301,12 @@ struct HeadTerms {
             target[ring_key_position(kFormat, 4 * lane, at) / 2] = w.x;
             target[ring_key_position(kFormat, 4 * lane + 2, at) / 2] = w.y;
         }
+    }
+    __device__ __forceinline__ void write_keys_and_gates() const {
+#pragma unroll
+        for (int n = 0; n < kNT; ++n) write_gate(t + 4 * n, total[n]);
+        const int group = p.shape.v_heads / p.shape.k_heads;
+        if (m.value_head % group == 0) write_keys(m.value_head / group, 0, 1);
     }
 };
 

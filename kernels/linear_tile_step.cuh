@@ -6,13 +6,13 @@
 
 namespace kvsim::pipelined {
 
-template <StateFormat kFormat, RecordFormat kRecords, int kTokenTiles, bool kVerify, int kRowTiles = 2,
-          bool kHoldTokens = true>
-struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify, kRowTiles, kHoldTokens> {
-    using Head = HeadTerms<kFormat, kRecords, kTokenTiles, kVerify, kRowTiles, kHoldTokens>;
+template <StateFormat kFormat, RecordFormat kRecords, int kTokenTiles, bool kVerify, int kRowTiles = 2>
+struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify, kRowTiles> {
+    using Head = HeadTerms<kFormat, kRecords, kTokenTiles, kVerify, kRowTiles>;
     using Head::kNT, Head::p, Head::layout, Head::lane, Head::g, Head::t, Head::head, Head::m, Head::row0;
-    using Head::kq, Head::gram, Head::committed, Head::total, Head::beta, Head::k_scale, Head::q_scale;
+    using Head::kq, Head::gram, Head::committed, Head::total, Head::k_scale, Head::q_scale, Head::u_scale;
     using Head::value, Head::x, Head::gates, Head::swizzle, Head::load_u_values, Head::columns_of;
+    static constexpr int kTokens = kVerify ? (4 * kNT < kMaxTokens ? 4 * kNT : kMaxTokens) : 1;  // at most
     static constexpr bool kWide = kFormat == StateFormat::kFp32;
 
     __device__ TileStep(const LinearParams& params, const HeadLayout& l) : Head(params, l) {}
@@ -115,8 +115,7 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify, kRowTiles, 
 
     // This tile's rows of the outputs and of the records' u.
     __device__ __forceinline__ void write_rows() const {
-        const std::size_t value_ring =
-            (std::size_t(m.slot) * p.shape.v_heads + m.value_head) * p.ring_capacity;
+        const std::size_t value_ring = std::size_t(m.slot * p.shape.v_heads + m.value_head) * p.ring_capacity;
 #pragma unroll
         for (int n = 0; n < kNT; ++n) {
             const int token = t + 4 * n;
@@ -135,9 +134,12 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify, kRowTiles, 
             const int of = g / 2 + 4 * n,
                       at = wrapped(m.start + m.fill + min(of, p.tokens - 1), p.ring_capacity);
             const bool output = g % 2;
-            __nv_bfloat16* out =
-                p.out + ((std::size_t(m.row) * p.tokens + of) * p.shape.v_heads + m.value_head) * kDim;
-            __nv_bfloat16* u = static_cast<__nv_bfloat16*>(p.ring_u) + (value_ring + at) * kDim;
+            const std::size_t vector =
+                output ? std::size_t((m.row * p.tokens + of) * p.shape.v_heads + m.value_head)
+                       : value_ring + at;
+            // Pieces of the output lie in their order, as do those of u at place 0 of a ring.
+            const int place = output ? 0 : at;
+            __nv_bfloat16* to = (output ? p.out : static_cast<__nv_bfloat16*>(p.ring_u)) + vector * kDim;
 #pragma unroll
             for (int a = 0; a < kRowTiles; ++a)
 #pragma unroll
@@ -145,28 +147,24 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify, kRowTiles, 
                     const unsigned pair = movmatrix(pack_bf16(scaled_u(a, h, n), x[a][n][2 * h + 1]));
                     const int r = row0 + 16 * a + 8 * h + 2 * t;
                     if (of < p.tokens && (output || kRecords == RecordFormat::kBf16))
-                        *reinterpret_cast<unsigned*>(
-                            output ? out + r : u + ring_u_position(RecordFormat::kBf16, r, at)) = pair;
+                        *reinterpret_cast<unsigned*>(to + ring_u_position(RecordFormat::kBf16, r, place)) =
+                            pair;
                 }
         }
     }
 
     __device__ __forceinline__ float scaled_u(int a, int h, int n) const {
-        return k_scale[n] * beta[n] * (value[a][h][n] - x[a][n][2 * h]);
+        return u_scale[n] * (value[a][h][n] - x[a][n][2 * h]);
     }
 
     // Forward substitution over the new tokens.
     __device__ __forceinline__ void substitute() {
 #pragma unroll
-        for (int s = 0; s < (kVerify ? (4 * kNT < kMaxTokens ? 4 * kNT : kMaxTokens) : 1); ++s) {
+        for (int s = 0; s < kTokens; ++s) {
             if (kVerify && s >= p.tokens) break;
-            const int owner = (lane & ~3) | (s % 4);
-            const float total_s = __shfl_sync(kAllLanes, total[s / 4], owner);
+            const float total_s = __shfl_sync(kAllLanes, total[s / 4], (lane & ~3) | (s % 4));
             float u[kRowTiles][2];
-#pragma unroll
-            for (int a = 0; a < kRowTiles; ++a)
-#pragma unroll
-                for (int h = 0; h < 2; ++h) u[a][h] = __shfl_sync(kAllLanes, scaled_u(a, h, s / 4), owner);
+            share_u(s, u);
             const int source = 4 * (2 * s % 8) + t;
 #pragma unroll
             for (int n = s / 4; n < kNT; ++n) {
@@ -176,17 +174,31 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify, kRowTiles, 
                     __shfl_sync(kAllLanes, gram[2 * s / 16][n][2 * (2 * s / 8 % 2) + 1], source);
                 const int token = t + 4 * n;
                 const float decay = __expf(total[n] - total_s);
-                const float ck = token > s ? decay * kk_product * k_scale[n] : 0.0f;
-                const float cq = token >= s ? decay * kq_product * q_scale[n] : 0.0f;
-#pragma unroll
-                for (int a = 0; a < kRowTiles; ++a)
-#pragma unroll
-                    for (int h = 0; h < 2; ++h) {
-                        x[a][n][2 * h] = fmaf(ck, u[a][h], x[a][n][2 * h]);
-                        x[a][n][2 * h + 1] = fmaf(cq, u[a][h], x[a][n][2 * h + 1]);
-                    }
+                add_u(n,
+                      {token > s ? decay * kk_product * k_scale[n] : 0.0f,
+                       token >= s ? decay * kq_product * q_scale[n] : 0.0f},
+                      u);
             }
         }
+    }
+    // u of token s, in all lanes of its rows.
+    __device__ __forceinline__ void share_u(int s, float (&u)[kRowTiles][2]) const {
+#pragma unroll
+        for (int a = 0; a < kRowTiles; ++a)
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+                u[a][h] = __shfl_sync(kAllLanes, scaled_u(a, h, s / 4), (lane & ~3) | (s % 4));
+    }
+    // u k^T of an earlier token, times the tokens of a tile. products: of its key with theirs and their
+    // queries.
+    __device__ __forceinline__ void add_u(int n, float2 products, const float (&u)[kRowTiles][2]) {
+#pragma unroll
+        for (int a = 0; a < kRowTiles; ++a)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                x[a][n][2 * h] = fmaf(products.x, u[a][h], x[a][n][2 * h]);
+                x[a][n][2 * h + 1] = fmaf(products.y, u[a][h], x[a][n][2 * h + 1]);
+            }
     }
 
     // Eight columns of a row of 16-bit planes in fp32, and back. The low plane is that of the split format.
@@ -296,7 +308,7 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify, kRowTiles, 
 
     // S = exp(c) S + sum_i w_i u_i k_i^T (+ the new token's, in decode), in place in shared memory.
     __device__ __forceinline__ void fold(char* stage, char* low_stage) {
-        const float end = kVerify ? committed : __shfl_sync(kAllLanes, total[0], 0);
+        const float end = kVerify ? committed() : __shfl_sync(kAllLanes, total[0], 0);
         const float decay = __expf(end);
         float fresh[kRowTiles][2];
 #pragma unroll

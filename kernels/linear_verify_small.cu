@@ -4,7 +4,8 @@
 // A warp holds its rows of the state in registers, as operands of the tensor cores; what belongs to the head,
 // records and new tokens, lies in the block's shared memory as in a stage of the pipeline. All of it is asked
 // for at once, the records first, and what depends on the head alone is computed while the state is on its
-// way.
+// way: by one warp for each tile of tokens, and handed to the others through shared memory, for instructions
+// are what binds.
 //
 // Keys and queries of the tokens are read from shared memory at each use: next to the state there are no
 // registers to hold them.
@@ -19,24 +20,31 @@ namespace {
 using namespace small_verify;
 
 template <StateFormat kFormat, int kTokenTiles>
-struct SmallVerify : TileStep<kFormat, RecordFormat::kBf16, kTokenTiles, true, Rows<kFormat>::kTiles, false> {
+struct SmallVerify : TileStep<kFormat, RecordFormat::kBf16, kTokenTiles, true, Rows<kFormat>::kTiles> {
     using R = Rows<kFormat>;
-    using Step = TileStep<kFormat, RecordFormat::kBf16, kTokenTiles, true, R::kTiles, false>;
-    using Step::fold_weights, Step::fold_rows, Step::fold_keys;
+    using Step = TileStep<kFormat, RecordFormat::kBf16, kTokenTiles, true, R::kTiles>;
+    using Step::fold_weights, Step::fold_rows, Step::fold_keys, Step::columns_of, Step::of_token;
     using Step::kNT, Step::p, Step::layout, Step::lane, Step::g, Step::t, Step::head, Step::m, Step::row0;
-    using Step::x, Step::total, Step::k_scale, Step::q_scale, Step::committed, Step::token_operands;
-    using TokenOperands = typename Step::TokenOperands;
+    using Step::x, Step::u_scale;
+    using Terms = TokenTerms<kTokenTiles>;
 
+    const int warp = threadIdx.x / 32;
+    Terms& terms;
+    uint4* const operands;
     typename R::State state;
 
     // Grid: x = blocks of the value heads of a key head, y = key heads, z = rows of the batch.
-    __device__ SmallVerify(const LinearParams& params, const HeadLayout& l, char* memory) : Step(params, l) {
+    __device__ SmallVerify(const LinearParams& params, const HeadLayout& l, char* memory)
+        : Step(params, l),
+          terms(*reinterpret_cast<Terms*>(memory)),
+          operands(reinterpret_cast<uint4*>(memory + sizeof(Terms) + l.bytes) + lane) {
         const int row = blockIdx.z;
-        const int slot = p.slot[row], fill = p.fill[row], start = p.start[row], flush = p.flush[row];
+        const int slot = load_now(p.slot + row), fill = load_now(p.fill + row);
+        const int start = load_now(p.start + row), flush = load_now(p.flush + row);
         const int value_head = int(blockIdx.y * gridDim.x + blockIdx.x) / R::kBlocksPerHead;
         m = {slot, fill, start, flush, row, value_head, 0, 0};
-        head = memory;
-        row0 = R::block_row() + int(threadIdx.x) / 32 * 16 * R::kTiles;
+        head = memory + sizeof(Terms);
+        row0 = R::block_row() + warp * 16 * R::kTiles;
     }
 
     // First byte of a lane's pieces of row g or g + 8 of a tile.
@@ -54,6 +62,71 @@ struct SmallVerify : TileStep<kFormat, RecordFormat::kBf16, kTokenTiles, true, R
         }
     }
 
+    // A warp's part of what depends on the head alone: that of the token tile of its number. A tile needs its
+    // products with itself and with all tiles before it. The tensor cores multiply two tiles by one: with
+    // three tiles, a further warp multiplies the second by the third.
+    static constexpr int kSharers = kNT < 3 ? kNT : kWarps;
+    static_assert(kNT <= 3 && kSharers <= kWarps);
+    __device__ __forceinline__ void share_terms() const {
+        const int n = min(warp, kNT - 1), before = warp / kNT, token = t + 4 * n;
+        const bool further = warp >= kNT;
+        unsigned tokens[1][8][2], earlier[8][2] = {};
+        this->read_tokens(n, tokens[0]);
+        if constexpr (kNT > 1) this->read_tokens(before, earlier);
+        float gram[4] = {};
+#pragma unroll
+        for (int s = 0; s < 8; ++s)
+            mma(gram, tokens[0][s][0], earlier[s][0], tokens[0][s][1], earlier[s][1], tokens[0][s][0],
+                tokens[0][s][1]);
+        const auto gates = this->gate_tokens();
+        const float total = of_token(gates.total, n), beta = of_token(gates.beta, n);
+        const float kk = __shfl_sync(kAllLanes, gram[0], 9 * t),
+                    qq = __shfl_sync(kAllLanes, gram[1], 9 * t + 4);
+        const float k_scale = rsqrtf(kk + kNormEpsilon), q_scale = rsqrtf(qq + kNormEpsilon) * kQueryScale;
+#pragma unroll
+        for (int i = 0; i < (kNT > 1 ? 2 : 1); ++i) {
+            // Rows of keys, every second one.
+            const int s = g / 2 + 4 * (i == 0 ? n : before);
+            const float decay = __expf(total - __shfl_sync(kAllLanes, gates.total, s));
+            if (g % 2 == 0 && (i == 0 ? !further : before < n))
+                terms.products[s][token] = {token > s ? decay * gram[2 * i] * k_scale : 0.0f,
+                                            token >= s ? decay * gram[2 * i + 1] * q_scale : 0.0f};
+        }
+        if (further) return;
+        if (g == 0) {
+            const float decay = __expf(total);
+            terms.state_scale[token] = {decay * k_scale, decay * q_scale};
+            terms.u_scale[token] = k_scale * beta;
+        }
+        if (R::block_row() == 0) this->write_gate(token, total);
+#pragma unroll 1
+        for (int first = 0; first < m.fill; first += kChunk) {
+            float overlap[1][4];
+            this->multiply_keys(first, tokens, overlap);
+            unsigned high[2], low[2];
+            this->weigh(overlap[0], first, total, k_scale, q_scale, high, low);
+            operands[(first / kChunk * kNT + n) * 32] = {high[0], high[1], low[0], low[1]};
+        }
+    }
+
+    // x = sum_i w_i u_i (k_i.k), sum_i w_i u_i (k_i.q).
+    __device__ __forceinline__ void ring_terms() {
+        this->clear_products();
+#pragma unroll 1
+        for (int first = 0; first < m.fill; first += kChunk) {
+            unsigned high[kNT][2], low[kNT][2];
+#pragma unroll
+            for (int n = 0; n < kNT; ++n) {
+                const uint4 w = operands[(first / kChunk * kNT + n) * 32];
+                high[n][0] = w.x;
+                high[n][1] = w.y;
+                low[n][0] = w.z;
+                low[n][1] = w.w;
+            }
+            this->add_records(first, high, low);
+        }
+    }
+
     // x += exp(c) S k, exp(c) S q.
     __device__ __forceinline__ void state_terms() {
         // Four sums at least, so that fewer products wait for each other.
@@ -61,18 +134,21 @@ struct SmallVerify : TileStep<kFormat, RecordFormat::kBf16, kTokenTiles, true, R
         float sums[R::kTiles][kNT][kSums][4] = {};
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-            TokenOperands b;
-            token_operands(j, b);
+            uint4 b[kNT];
+#pragma unroll
+            for (int n = 0; n < kNT; ++n)
+                b[n] = columns_of(head + layout.vectors + (8 * n + g) * kVectorStride, j);
 #pragma unroll
             for (int s = 0; s < 2; ++s)
 #pragma unroll
                 for (int a = 0; a < R::kTiles; ++a)
 #pragma unroll
-                    for (int n = 0; n < kNT; ++n) multiply(sums[a][n], a, j, s, b[n][s]);
+                    for (int n = 0; n < kNT; ++n)
+                        multiply(sums[a][n], a, j, s, s ? b[n].z : b[n].x, s ? b[n].w : b[n].y);
         }
 #pragma unroll
         for (int n = 0; n < kNT; ++n) {
-            const float decay = __expf(total[n]);
+            const float2 scale = terms.state_scale[t + 4 * n];
 #pragma unroll
             for (int a = 0; a < R::kTiles; ++a)
 #pragma unroll
@@ -80,25 +156,38 @@ struct SmallVerify : TileStep<kFormat, RecordFormat::kBf16, kTokenTiles, true, R
                     float sum = sums[a][n][0][i];
 #pragma unroll
                     for (int k = 1; k < kSums; ++k) sum += sums[a][n][k][i];
-                    x[a][n][i] = fmaf(decay * (i % 2 ? q_scale[n] : k_scale[n]), sum, x[a][n][i]);
+                    x[a][n][i] = fmaf(i % 2 ? scale.y : scale.x, sum, x[a][n][i]);
                 }
         }
     }
     // Step 2 j + s of a tile's products with four tokens.
     template <int kSums>
-    __device__ __forceinline__ void multiply(float (&sums)[kSums][4], int a, int j, int s,
-                                             const unsigned (&b)[2]) const {
+    __device__ __forceinline__ void multiply(float (&sums)[kSums][4], int a, int j, int s, unsigned b0,
+                                             unsigned b1) const {
         if constexpr (R::kWide) {
             // 11 bits of the state's words: finer than the records'.
             const uint4 &r0 = state[a][0][2 * j + s], &r1 = state[a][1][2 * j + s];
             mma_tf32(sums[2 * s % kSums], __uint_as_float(r0.x), __uint_as_float(r1.x), __uint_as_float(r0.y),
-                     __uint_as_float(r1.y), b[0] << 16, b[0] & 0xffff0000u);
+                     __uint_as_float(r1.y), b0 << 16, b0 & 0xffff0000u);
             mma_tf32(sums[(2 * s + 1) % kSums], __uint_as_float(r0.z), __uint_as_float(r1.z),
-                     __uint_as_float(r0.w), __uint_as_float(r1.w), b[1] << 16, b[1] & 0xffff0000u);
+                     __uint_as_float(r0.w), __uint_as_float(r1.w), b1 << 16, b1 & 0xffff0000u);
         } else {
             const uint4 &r0 = state[a][0][j], &r1 = state[a][1][j];
-            mma(sums[s % kSums], s ? r0.z : r0.x, s ? r1.z : r1.x, s ? r0.w : r0.y, s ? r1.w : r1.y, b[0],
-                b[1]);
+            mma(sums[s % kSums], s ? r0.z : r0.x, s ? r1.z : r1.x, s ? r0.w : r0.y, s ? r1.w : r1.y, b0, b1);
+        }
+    }
+
+    // Forward substitution over the new tokens.
+    __device__ __forceinline__ void substitute() {
+#pragma unroll
+        for (int n = 0; n < kNT; ++n) u_scale[n] = terms.u_scale[t + 4 * n];
+#pragma unroll
+        for (int s = 0; s < Step::kTokens; ++s) {
+            if (s >= p.tokens) break;
+            float u[R::kTiles][2];
+            this->share_u(s, u);
+#pragma unroll
+            for (int n = s / 4; n < kNT; ++n) this->add_u(n, terms.products[s][t + 4 * n], u);
         }
     }
 
@@ -131,7 +220,7 @@ struct SmallVerify : TileStep<kFormat, RecordFormat::kBf16, kTokenTiles, true, R
 
     // S = exp(c) S + sum_i w_i u_i k_i^T of the records that the row came with, back to memory.
     __device__ __forceinline__ void fold() {
-        const float decay = __expf(committed);
+        const float committed = this->committed(), decay = __expf(committed);
         const bool single = m.fill <= kChunk;
 #pragma unroll
         for (int a = 0; a < R::kTiles; ++a) {
@@ -187,19 +276,20 @@ struct SmallVerify : TileStep<kFormat, RecordFormat::kBf16, kTokenTiles, true, R
             this->write_zeros();
             return;
         }
-        const HeadCopies<kFormat> copies{p, layout, m, memory, R::block_row()};
+        const HeadCopies<kFormat> copies{p, layout, m, memory + sizeof(Terms), R::block_row()};
         copies.copy_ring();
         const std::uint64_t policy = kFormat == StateFormat::kSplit && m.flush ? evict_last() : evict_first();
 #pragma unroll
         for (int a = 0; a < R::kTiles; ++a) load_tile(p.state, a, state[a], policy);
         copies.copy_tokens();
         finish_copies();
-        this->load_tokens();
-        this->ring_terms();
-        if (row0 == 0) this->write_keys_and_gates();
+        if (warp < kSharers) share_terms();
+        __syncthreads();
+        ring_terms();
+        if (blockIdx.x == 0) this->write_keys(blockIdx.y, warp, kWarps);
         state_terms();
         this->load_values();
-        this->substitute();
+        substitute();
         this->write_rows();
         if (m.flush) fold();
     }
@@ -216,7 +306,7 @@ __global__ void __launch_bounds__(kBlockThreads, kWarpsPerSm / kWarps)
 template <StateFormat kFormat, int kTokenTiles>
 cudaError_t launch(const LinearParams& p, cudaStream_t stream) {
     const auto kernel = linear_verify_small<kFormat, kTokenTiles>;
-    const int bytes = HeadLayout(p.ring_capacity, kTokenTiles, RecordFormat::kBf16).bytes;
+    const int bytes = block_bytes<kTokenTiles>(HeadLayout(p.ring_capacity, kTokenTiles, RecordFormat::kBf16));
     if (const cudaError_t error =
             cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))
         return error;

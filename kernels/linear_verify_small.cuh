@@ -25,6 +25,24 @@ struct Rows : Fragment<kFormat> {
     }
 };
 
+// What depends on the tokens of a head alone, computed once for a block. It lies in shared memory before the
+// head, so that its addresses are constants.
+template <int kTokenTiles>
+struct alignas(128) TokenTerms {
+    static constexpr int kTokens = kTokenTile * kTokenTiles;
+    float2 products[kTokens][kTokens];  // [i][j]: of the key of i with key and query of j, weighted
+    float2 state_scale[kTokens];        // of raw products of the state with key and query
+    float u_scale[kTokens];             // beta / norm of the key
+};
+
+// Shared memory of a block: TokenTerms, the head, and for each chunk of records its weighted products with
+// the tokens, which are operands of the tensor cores: [chunk][token tile][lane], 16 bytes each.
+template <int kTokenTiles>
+constexpr int block_bytes(const HeadLayout& layout) {
+    return static_cast<int>(sizeof(TokenTerms<kTokenTiles>)) + layout.bytes +
+           layout.records / kChunk * kTokenTiles * 32 * static_cast<int>(sizeof(uint4));
+}
+
 // The head of a block in shared memory, laid out as a stage of the pipeline is. All threads copy, by loops
 // that are short: blocks come cold to their instructions.
 template <StateFormat kFormat>
