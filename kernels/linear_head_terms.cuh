@@ -144,7 +144,7 @@ struct HeadTerms {
     }
 
     __device__ __forceinline__ int swizzle(int record) const {
-        return wrapped(m.start + record, p.ring_capacity) % 8;
+        return unsigned(wrapped(m.start + record, p.ring_capacity)) % 8;
     }
 
     // u of 16 rows and 16 records as operand A.
@@ -286,13 +286,13 @@ struct HeadTerms {
     // The parts of the new records that do not wait for the state: once per head, keys once per key head.
     __device__ __forceinline__ void write_gate(int token, float total) const {
         if (g != 0 || token >= p.tokens) return;
-        const std::size_t ring = (std::size_t(m.slot) * p.shape.v_heads + m.value_head) * p.ring_capacity;
+        const std::size_t ring = std::size_t(m.slot * p.shape.v_heads + m.value_head) * p.ring_capacity;
         p.ring_gate[ring + wrapped(m.start + m.fill + token, p.ring_capacity)] =
             total - (kVerify && m.flush ? committed() : 0.0f);
     }
     // Of every step-th token.
     __device__ __forceinline__ void write_keys(int key_head, int first, int step) const {
-        const std::size_t key_ring = (std::size_t(m.slot) * p.shape.k_heads + key_head) * p.ring_capacity;
+        const std::size_t key_ring = std::size_t(m.slot * p.shape.k_heads + key_head) * p.ring_capacity;
         for (int token = first; token < p.tokens; token += step) {
             const int at = wrapped(m.start + m.fill + token, p.ring_capacity);
             const uint2 w =

@@ -133,7 +133,7 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify, kRowTiles> 
             // Transposed, so that a thread holds two neighbouring rows: of u or of the output, by its column.
             const int of = g / 2 + 4 * n,
                       at = wrapped(m.start + m.fill + min(of, p.tokens - 1), p.ring_capacity);
-            const bool output = g % 2;
+            const bool query = g % 2, output = query || kRecords != RecordFormat::kBf16;
             const std::size_t vector =
                 output ? std::size_t((m.row * p.tokens + of) * p.shape.v_heads + m.value_head)
                        : value_ring + at;
@@ -146,7 +146,7 @@ struct TileStep : HeadTerms<kFormat, kRecords, kTokenTiles, kVerify, kRowTiles> 
                 for (int h = 0; h < 2; ++h) {
                     const unsigned pair = movmatrix(pack_bf16(scaled_u(a, h, n), x[a][n][2 * h + 1]));
                     const int r = row0 + 16 * a + 8 * h + 2 * t;
-                    if (of < p.tokens && (output || kRecords == RecordFormat::kBf16))
+                    if (of < p.tokens && (query || kRecords == RecordFormat::kBf16))
                         *reinterpret_cast<unsigned*>(to + ring_u_position(RecordFormat::kBf16, r, place)) =
                             pair;
                 }
