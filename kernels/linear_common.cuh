@@ -8,6 +8,7 @@ namespace kvsim {
 constexpr int kDim = 128;  // k_dim and v_dim
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr float kNormEpsilon = 1e-6f;
+constexpr float kQueryScale = 0.08838834764831845f;  // kDim^-1/2
 constexpr float kLogGateFloor = -100.0f;  // e^-100 is zero in fp32, and sums of gates stay finite
 
 __device__ __forceinline__ float low_half(unsigned word) {

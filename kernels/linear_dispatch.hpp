@@ -22,9 +22,9 @@ constexpr std::string_view name(BufferedKernel k) {
 // Room for the rings of eight blocks and the L1 of their loads; two chunks of records in registers.
 inline constexpr int kMaxSmallRingCapacity = 32;
 
-// Up to these bytes of fp32 state the small verification is faster. On the H200, five tokens take 12 against
-// 19 us at 8 rows of 2 MiB, 36 against 39 at 32, 112 against 114 at 128, 463 against 415 at 512. States of 16
-// bits leave less to overlap: 238 against 320 us at 512 rows.
+// Up to these bytes of fp32 state, verification by short blocks is faster, or as fast. On the H200, five
+// tokens take 51 against 50 us at 64 rows of 2 MiB, 94 against 86 at 128, 355 against 306 at 512. States of
+// 16 bits leave less to overlap: short blocks are faster at all batches.
 inline constexpr std::int64_t kSmallVerifyBytes = std::int64_t{64} << 20;
 
 constexpr std::int64_t state_bytes(const LinearShape& s, std::int64_t rows) {
@@ -32,9 +32,9 @@ constexpr std::int64_t state_bytes(const LinearShape& s, std::int64_t rows) {
 }
 
 // State bytes of a launch from which the L2 is asked to keep what is read, when the same lines are written a
-// moment later: by the recurrent form, and by a flush of the small kernels. 0.8 of the H200's L2. Measured
-// there: at 16 rows of 2 MiB keeping costs the recurrent form 3 %, at 24 it saves 1 %, at 32 it saves 2 %; 4 %
-// where the state is larger than the L2. A flush at 8 rows takes 14.2 against 12.8 us, at 128 147 against 156.
+// moment later: by the recurrent form, and by a flush of short blocks in decode. 0.8 of the H200's L2. There
+// the recurrent form loses 3 % by keeping 16 rows of 2 MiB and gains 1 % at 24, 2 % at 32, 4 % at 128; a
+// flush takes 14.2 against 12.8 us at 8 rows, 147 against 156 at 128.
 inline constexpr std::int64_t kKeepFromBytes = std::int64_t{48} << 20;
 
 constexpr bool small_kernel_can(const LinearShape& s, int ring_capacity) {
@@ -44,8 +44,8 @@ constexpr bool small_kernel_can(const LinearShape& s, int ring_capacity) {
 // The faster one that can, where both run (compute capability 9.0).
 constexpr BufferedKernel buffered_kernel(const LinearShape& s, Form form, std::int64_t rows,
                                          int ring_capacity) {
-    const bool small = form == Form::kBuffered || s.state != StateFormat::kFp32 ||
-                       state_bytes(s, rows) <= kSmallVerifyBytes;
+    const bool small =
+        form == Form::kBuffered || s.state != StateFormat::kFp32 || state_bytes(s, rows) <= kSmallVerifyBytes;
     return small_kernel_can(s, ring_capacity) && small ? BufferedKernel::kSmall : BufferedKernel::kPipelined;
 }
 

@@ -6,8 +6,6 @@
 
 namespace kvsim::pipelined {
 
-constexpr float kQueryScale = 0.08838834764831845f;  // 128^-1/2
-
 // Records of a chunk that are live, as masks of operand words that hold records 2t and 2t + 1, and 8 further.
 struct LiveMask {
     unsigned low, high;

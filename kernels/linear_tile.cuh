@@ -202,13 +202,12 @@ struct StateRows {
 
     // row: index of the block's first row, in rows of k_dim elements.
     __device__ __forceinline__ StateRows(void* state, void* state_low, std::size_t row, const Place& place) {
-        const std::size_t first =
-            (row + place.lane_row) * (kDim / kGroup<kFormat>) + place.lane % kLanesPerRow;
+        const std::size_t first = (row + place.lane_row) * (kDim / kGroup<kFormat>)+place.lane % kLanesPerRow;
         plane = static_cast<uint4*>(state) + first;
         low = kSplit ? static_cast<uint4*>(state_low) + first : nullptr;
     }
     __device__ __forceinline__ uint4* address(int pass, int part, int j) const {
-        return (part ? low : plane) + (4 * pass * (kDim / kGroup<kFormat>) + kLanesPerRow * j);
+        return (part ? low : plane) + (4 * pass * (kDim / kGroup<kFormat>)+kLanesPerRow * j);
     }
 
     // Only asks for the data: widen() is the first to use them.
