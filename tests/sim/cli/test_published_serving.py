@@ -33,17 +33,17 @@ class Qwen4B(CliTest):
             else:
                 high = middle
         self.assertTrue(0.85 < high < 0.95, high)
-        self.assertAlmostEqual(self.serve(16, 160, high)["tpot_ms"]["p50"] / 3.55, 1.0, delta=0.15)
+        self.assertAlmostEqual(self.serve(16, 160, high)["tpot_ms"]["p50"] / 3.55, 1.0, delta=0.10)
 
     def test_concurrency_100_is_predicted_but_for_the_prefill_that_users_see(self):
         # 26.17 ms. Half of it is other requests' prefill, which is priced as the forward pass alone: a first token
-        # is published after 91 ms at concurrency 1, and priced at 58. The prediction is 23 % too low for it; with
-        # prefill as long as published it comes out right.
+        # is published after 91 ms at concurrency 1, and priced at 58. The prediction is 21 % too low for it; with
+        # prefill as long as published it comes out 3 % above.
         alone = self.serve(1, 100)["ttft_ms"]["p50"]
         self.assertTrue(0.6 < alone / 91 < 0.7, alone)
         result = self.serve(100, 1000)
         tpot = result["tpot_ms"]["mean"]
-        self.assertTrue(0.70 < tpot / 26.17 < 0.85, tpot)
+        self.assertTrue(0.75 < tpot / 26.17 < 0.85, tpot)
         breakdown = result["breakdown"]
         after_first_token = breakdown["decode_ms"] + breakdown["interference_ms"]
         interference = tpot * breakdown["interference_ms"] / after_first_token

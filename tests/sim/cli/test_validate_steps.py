@@ -26,7 +26,7 @@ class ValidateSteps(CliTest):
         rows = [r for r in self.points(PUBLISHED) if r["metric"] == "tpot_ms"]
         self.assertEqual(len(rows), 5)
         for row in rows:
-            self.assertLess(abs(row["predicted"] / row["measured"] - 1), 0.10, row)
+            self.assertLess(abs(row["predicted"] / row["measured"] - 1), 0.08, row)
 
     def test_time_to_first_token_that_sglang_serves_at_concurrency_one(self):
         # A client measures the server too (HTTP, tokeniser, scheduler without overlap), which a step has not: the forward pass
@@ -34,7 +34,7 @@ class ValidateSteps(CliTest):
         rows = [r for r in self.points(PUBLISHED) if r["metric"] == "ttft_ms"]
         self.assertEqual(len(rows), 5)
         for row in rows:
-            self.assertTrue(0.45 < row["predicted"] / row["measured"] < 1.0, row)
+            self.assertTrue(0.50 < row["predicted"] / row["measured"] < 1.0, row)
 
     def test_the_prompts_that_sglang_served_are_those_that_its_throughput_tells(self):
         # Lengths of bench_serving's ten prompts and answers (seed 1, up to 8192 and 1024), and the published tokens/s of
@@ -54,7 +54,7 @@ class ValidateSteps(CliTest):
         rows = [r for r in self.points(PUBLISHED) if r["metric"] == "buffer_gain"]
         self.assertEqual([int(r["batch"]) for r in rows], [1, 8, 32, 128, 512])
         for row in rows:
-            self.assertLess(abs(row["predicted"] - row["measured"]), 0.05, row)
+            self.assertLess(abs(row["predicted"] - row["measured"]), 0.04, row)
 
     def test_whole_decode_steps_on_h200(self):
         if not WHOLE_STEPS.exists():
@@ -65,8 +65,8 @@ class ValidateSteps(CliTest):
         rows = self.points(WHOLE_STEPS)
         errors = [abs(r["predicted"] / r["measured"] - 1) for r in rows]
         self.assertEqual(len(errors), 77)
-        self.assertLess(statistics.median(errors), 0.05)
-        self.assertLess(max(errors), 0.12)
+        self.assertLess(statistics.median(errors), 0.03)
+        self.assertLess(max(errors), 0.08)
 
         steps = {(r["model"], r["batch"], r["context"], r["variant"]): r for r in rows}
         self.assertEqual({key for key, row in steps.items() if row["power_limited"] == "true"},
@@ -82,7 +82,7 @@ class ValidateSteps(CliTest):
             difference = (packed["predicted"] / buffered["predicted"]) - (packed["measured"] / buffered["measured"])
             # At the power limit the two steps ran at clocks that differ by up to a tenth: larger, and of no single sign.
             slowed = clocks[model, batch, context, name] < FULL_CLOCK_MHZ
-            self.assertLess(abs(difference), 0.08 if slowed else 0.03, (model, batch, context))
+            self.assertLess(abs(difference), 0.07 if slowed else 0.03, (model, batch, context))
             compared += 1
         self.assertEqual(compared, 21)
 
