@@ -109,8 +109,8 @@ inline void add_row(Profile& profile, ProfileRow row) {
     profile.rows.push_back({std::move(row), {"synthetic.csv", static_cast<int>(profile.rows.size()) + 2, 0}});
 }
 
-// Every batch of the grid, both head counts, every fill, and flushes of one row, a quarter and all; some
-// longer rings.
+// Every batch of the grid, both head counts, every fill, and flushes of one row, a quarter and all; shorter
+// rings, and longer ones, which the pipelined kernel serves.
 inline Profile synthetic_profile() {
     Profile p{"synthetic", {}};
     const auto add = [&](ProfileRow r) { add_row(p, std::move(r)); };
@@ -134,9 +134,11 @@ inline Profile synthetic_profile() {
     for (const std::int64_t batch : kFittedBatches) {
         add_batch(batch);
         for (const std::int64_t capacity : {4, 64, 128}) {
-            for (const std::int64_t fill : {std::int64_t{0}, capacity - 1}) {
+            for (const std::int64_t fill : {std::int64_t{0}, capacity / 2 - 1, capacity - 1}) {
                 add(linear_row(Form::kBuffered, 32, batch, fill, 0, capacity));
                 add(linear_row(Form::kBuffered, 32, batch, fill, batch, capacity));
+                if (batch >= 4) add(linear_row(Form::kBuffered, 32, batch, fill, batch / 4, capacity));
+                if (batch >= 4) add(linear_row(Form::kBuffered, 32, batch, fill, 1, capacity));
             }
         }
     }
