@@ -161,10 +161,13 @@ std::vector<SustainedLoad> load_sustained(const std::string& folder) {
     return Loader(folder).load();
 }
 
+Time PowerFit::boost() const {
+    return time_from_us(1e3 * boost_ms);
+}
+
 Time PowerFit::held_up(Time products) const {
-    const Time boost = time_from_us(1e3 * boost_ms);
-    if (products <= boost) return {};
-    return time_from_us(to_us(products - boost) * (1.0 / sustained_share - 1.0));
+    if (products <= boost()) return {};
+    return time_from_us(to_us(products - boost()) * (1.0 / sustained_share - 1.0));
 }
 
 PowerFit fit_power(const std::vector<SustainedLoad>& loads, const std::string& folder) {

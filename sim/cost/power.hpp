@@ -45,6 +45,7 @@ struct PowerFit {
     double spread = 0.0;  // relative standard deviation of that share over the loads
     std::int64_t loads = 0;
 
+    Time boost() const;
     // By how much products that would take so long at the first rate are held up.
     Time held_up(Time products) const;
 };

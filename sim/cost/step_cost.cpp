@@ -31,11 +31,14 @@ CostSums& CostSums::add(const CostSums& other, std::int64_t count) {
 }
 
 void CostSums::write(StepPrice& price, const OperatorPricer& pricer) const {
+    price.time = time;
+    price.time_by_source = by_source;
+    price.linear_time = linear;
+    if (full_power <= pricer.time_at_full_power()) return;
     CostSums all = *this;
-    if (full_power > Time()) all.add(pricer.power_limit(full_power));
+    all.add(pricer.power_limit(full_power));
     price.time = all.time;
     price.time_by_source = all.by_source;
-    price.linear_time = linear;
 }
 
 namespace {

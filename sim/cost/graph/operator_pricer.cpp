@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "sim/base/check.hpp"
 #include "sim/base/error.hpp"
@@ -87,6 +88,8 @@ OperatorPricer::OperatorPricer(FittedOperators operators, LinearKernelFits linea
       linear_(std::move(linear)),
       launch_gap_(engine.launch_gap),
       host_gap_(engine.host_gap),
+      at_full_power_(operators_.power() ? operators_.power()->boost()
+                                        : Time(std::numeric_limits<std::int64_t>::max())),
       peak_bandwidth_(device().peak_bandwidth.value()),
       peak_flops_(
           std::max({device().peak_bf16.value(), device().peak_fp8.value(), device().peak_fp4.value()})) {
@@ -106,12 +109,11 @@ OperatorPrice OperatorPricer::host_gap() const {
 
 OperatorPrice OperatorPricer::power_limit(Time products) const {
     OperatorPrice price{Time(), Time(), 0.0, Source::kFitted, CostFamily::kGemm, Bound::kCompute};
-    if (const std::optional<PowerFit>& power = operators_.power()) {
-        price.time = power->held_up(products);
-        // Of 1/share - 1, where the share errs by its spread.
-        price.uncertainty =
-            power->sustained_share < 1.0 ? power->spread / (1.0 - power->sustained_share) : 0.0;
-    }
+    if (products <= at_full_power_) return price;
+    const PowerFit& power = *operators_.power();
+    price.time = power.held_up(products);
+    // Of 1/share - 1, where the share errs by its spread.
+    price.uncertainty = power.sustained_share < 1.0 ? power.spread / (1.0 - power.sustained_share) : 0.0;
     return price;
 }
 

@@ -64,6 +64,8 @@ class OperatorPricer {
     // What the power limit adds to a step with products of such a time in all; none where it was not
     // measured.
     OperatorPrice power_limit(Time products) const;
+    // Up to here it adds nothing.
+    Time time_at_full_power() const { return at_full_power_; }
 
     const DeviceSpec& device() const { return operators_.device(); }
 
@@ -87,6 +89,7 @@ class OperatorPricer {
     LinearKernelFits linear_;
     Time launch_gap_;
     Time host_gap_;
+    Time at_full_power_;
     double peak_bandwidth_;  // bytes per second
     double peak_flops_;      // of any format
 };
