@@ -83,26 +83,27 @@ std::string_view CsvTable::text(std::size_t row, std::string_view column) const 
     return rows_[row].cells[index(column)];
 }
 
-std::int64_t CsvTable::positive_integer(std::size_t row, std::string_view column) const {
-    const std::int64_t value = natural(row, column);
+std::int64_t CsvTable::positive_integer(std::size_t row, std::string_view column, std::int64_t most) const {
+    const std::int64_t value = natural(row, column, most);
     if (value > 0) return value;
     if (text(row, column) == "0") note(rows_[row].line, column, "expected a positive integer, got `0`");
     return 1;
 }
 
-std::int64_t CsvTable::natural(std::size_t row, std::string_view column) const {
+std::int64_t CsvTable::natural(std::size_t row, std::string_view column, std::int64_t most) const {
     const std::optional<std::int64_t> value = parse_integer(text(row, column));
-    if (value && *value >= 0 && *value <= kMostSize) return *value;
+    if (value && *value >= 0 && *value <= most) return *value;
     note(rows_[row].line, column,
-         fmt::format("expected an integer from 0 to {}, got `{}`", kMostSize, text(row, column)));
+         fmt::format("expected an integer from 0 to {}, got `{}`", most, text(row, column)));
     return 1;
 }
 
 double CsvTable::positive(std::size_t row, std::string_view column) const {
     const std::optional<double> value = parse_real(text(row, column));
-    if (value && *value > 0.0 && *value <= kMostMeasured) return *value;
+    if (value && *value >= kLeastMeasured && *value <= kMostMeasured) return *value;
     note(rows_[row].line, column,
-         fmt::format("expected a number above 0, up to {:g}, got `{}`", kMostMeasured, text(row, column)));
+         fmt::format("expected a number from {:g} to {:g}, got `{}`", kLeastMeasured, kMostMeasured,
+                     text(row, column)));
     return 1.0;
 }
 

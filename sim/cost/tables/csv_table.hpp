@@ -19,14 +19,17 @@ class CsvTable {
     std::size_t rows() const { return rows_.size(); }
     Place place(std::size_t row) const { return {file_, rows_[row].line, 0}; }
     std::string_view text(std::size_t row, std::string_view column) const;
-    // Noted as a mistake, and 1, when the cell holds something else. At most kMostSize, or kMostMeasured.
-    std::int64_t positive_integer(std::size_t row, std::string_view column) const;
-    std::int64_t natural(std::size_t row, std::string_view column) const;  // or zero
-    double positive(std::size_t row, std::string_view column) const;       // above zero
-
     // Beyond any batch, length, width or count of bytes of one launch; products of a few stay finite.
     static constexpr std::int64_t kMostSize = std::int64_t{1} << 40;
+    static constexpr double kLeastMeasured = 1e-9;
     static constexpr double kMostMeasured = 1e9;  // microseconds: a quarter of an hour
+
+    // Noted as a mistake, and 1, when the cell holds something else.
+    std::int64_t positive_integer(std::size_t row, std::string_view column,
+                                  std::int64_t most = kMostSize) const;
+    std::int64_t natural(std::size_t row, std::string_view column,
+                         std::int64_t most = kMostSize) const;        // or zero
+    double positive(std::size_t row, std::string_view column) const;  // kLeastMeasured to kMostMeasured
 
   private:
     struct Row {

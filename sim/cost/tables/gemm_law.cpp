@@ -69,8 +69,7 @@ double GemmLaw::tiles_us(const GemmWork& w, const Gpu& gpu) const {
         }
     }
     const double x = best / throttle_us;
-    const double throttled = w.power_limited ? 1.0 : x * x / (1.0 + x * x);
-    return best * (1.0 + (1.0 / sustained_share - 1.0) * throttled);
+    return best * (1.0 + (1.0 / sustained_share - 1.0) * x * x / (1.0 + x * x));
 }
 
 LawTime GemmLaw::time(const GemmWork& w, const Gpu& gpu) const {

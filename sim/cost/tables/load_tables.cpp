@@ -94,11 +94,8 @@ class Loader {
         });
     }
 
-    int small(const CsvTable& csv, std::size_t row, std::string_view column) {
-        const std::int64_t value = csv.positive_integer(row, column);
-        if (value <= 1 << 24) return static_cast<int>(value);
-        unknown_word(csv, row, column);
-        return 1;
+    static int small(const CsvTable& csv, std::size_t row, std::string_view column, int most = 1 << 24) {
+        return static_cast<int>(csv.positive_integer(row, column, most));
     }
 
     void moe() {
@@ -122,9 +119,11 @@ class Loader {
         const int ep = small(csv, i, "moe_ep_size");
         const int inter = small(csv, i, "inter_size");
         MoeWork work;
-        work.shape = {small(csv, i, "hidden_size"), small(csv, i, "num_experts"), small(csv, i, "topk"),
-                      inter / tp};
-        work.tokens = csv.positive_integer(i, "num_tokens");
+        // Routing is drawn token by token.
+        constexpr int kMostExperts = 1 << 12, kMostTokens = 1 << 20;
+        work.shape = {small(csv, i, "hidden_size"), small(csv, i, "num_experts", kMostExperts),
+                      small(csv, i, "topk", kMostExperts), inter / tp};
+        work.tokens = csv.positive_integer(i, "num_tokens", kMostTokens);
         if (inter % tp != 0 || work.shape.experts % ep != 0 || work.shape.top_k > work.shape.experts)
             return unknown_word(csv, i, inter % tp != 0 ? "moe_tp_size" : "num_experts");
         const RankRouting routing = even ? balanced_routing(work.shape, work.tokens, ep)

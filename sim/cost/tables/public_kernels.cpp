@@ -12,6 +12,7 @@ namespace kvsim {
 namespace {
 
 constexpr std::int64_t kVerifiedTokens = 5;
+constexpr std::int64_t kMostRows = 1 << 20;  // of a launch, and records of a ring
 
 struct NamedKernel {
     std::string_view family, prefix, name;
@@ -86,13 +87,13 @@ Profile load_public_kernels(const std::string& file, const Profile& probes) {
         row.v_dim = 128;
         row.state_dtype = state_format(csv.text(i, "state_dtype"));
         if (!row.state_dtype) unknown(i, "state_dtype");
-        row.batch = csv.positive_integer(i, "batch");
+        row.batch = csv.positive_integer(i, "batch", kMostRows);
         row.tokens = kernel->form == Form::kVerifyStored ? kVerifiedTokens : 1;
         row.l2 = L2State::kCold;
         row.time_us = csv.positive(i, "time_us");
         if (kernel->form == Form::kBuffered) {
             row.records = RecordFormat::kBf16;
-            row.buffer_length = csv.positive_integer(i, "buffer_length");
+            row.buffer_length = csv.positive_integer(i, "buffer_length", kMostRows);
             if (!set_phase(row, csv.text(i, "phase"))) unknown(i, "phase");
         }
         profile.rows.push_back({std::move(row), csv.place(i)});

@@ -1,6 +1,7 @@
 // published.yaml, schema kvsim/published/1: writer and strict reader of PublishedFit.
 #include <fmt/format.h>
 
+#include <cctype>
 #include <filesystem>
 
 #include "sim/cost/fit_text.hpp"
@@ -10,9 +11,24 @@ namespace kvsim {
 
 namespace {
 
+// A name that others chose, plain or in quotes.
+std::string scalar(std::string_view text) {
+    constexpr std::string_view kPlain =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./+()";
+    if (!text.empty() && std::isalnum(static_cast<unsigned char>(text.front())) != 0 &&
+        text.find_first_not_of(kPlain) == std::string_view::npos)
+        return std::string(text);
+    std::string quoted = "\"";
+    for (const char c : text) {
+        if (c == '"' || c == '\\') quoted += '\\';
+        quoted += c >= 0 && c < ' ' ? fmt::format("\\x{:02x}", c) : std::string(1, c);
+    }
+    return quoted + '"';
+}
+
 template <class Law>
 std::string text_of(std::string_view name, const FamilyFit<Law>& f) {
-    std::string text = fmt::format("  {}:\n    kernel: {}\n    law:\n", name, f.kernel);
+    std::string text = fmt::format("  {}:\n    kernel: {}\n    law:\n", name, scalar(f.kernel));
     text += text_of_law(f.law, "      ");
     text += "    range:\n";
     for (std::size_t i = 0; i < f.range.size(); ++i)
@@ -52,7 +68,8 @@ std::string to_yaml(const PublishedFit& fit) {
         "# sigma: what two thirds of the held-out rows stay below, by what their time is made of.\n"
         "schema: kvsim/published/1\n";
     text += fmt::format("device: {}\nsource:\n  name: {}\n  commit: {}\n  licence: {}\nfamilies:\n",
-                        fit.device, fit.source.name, fit.source.commit, fit.source.licence);
+                        scalar(fit.device), scalar(fit.source.name), scalar(fit.source.commit),
+                        scalar(fit.source.licence));
     for_each_family(
         [&](std::string_view name, const auto& slot) {
             if (slot) text += text_of(name, *slot);

@@ -34,9 +34,6 @@ struct GemmWork {
     std::int64_t k = 0;
     MatrixFormat format = MatrixFormat::kBf16;
     Rotation rotation = kColdL2;
-    // The chip is at its power limit when the launch begins, as amid a long prefill; else only a long launch
-    // gets there.
-    bool power_limited = false;
 
     bool operator==(const GemmWork&) const = default;
 };

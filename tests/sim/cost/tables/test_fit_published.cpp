@@ -88,11 +88,14 @@ TEST_CASE("too few rows, or none to judge by, are refused") {
 }
 
 TEST_CASE("published.yaml reads back as it was written, and says where it comes from") {
-    const PublishedFit fit = fit_published(tables_of_known_law(), round_device(9.0), kSource);
+    TableSource source = kSource;
+    source.name = "Tables: \"of\" {others}\n# \\ not a comment";
+    const PublishedFit fit = fit_published(tables_of_known_law(), round_device(9.0), source);
     const std::string file = KVSIM_BINARY_DIR "/published_round_trip.yaml";
     std::ofstream(file) << to_yaml(fit);
     const PublishedFit back = load_published(file);
     CHECK(to_yaml(back) == to_yaml(fit));
+    CHECK(back.source.name == source.name);
     CHECK(back.source.commit == "abc");
     CHECK(back.families.conv_update->law.serial == fit.families.conv_update->law.serial);
     CHECK(back.families.conv_update->range[1].max == 2048.0);

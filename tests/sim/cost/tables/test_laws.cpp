@@ -86,9 +86,6 @@ TEST_CASE("outputs leave an SM before its next tile, and long products slow down
     law.sustained_share = 0.8;
     law.throttle_us = wave;  // as long as the limit: half of the loss of a quarter
     CHECK(law.time({1280, 1280, 1024}, kWide).us == Approx(2.0 + wave * 1.125));
-    GemmWork hot{1280, 1280, 1024};
-    hot.power_limited = true;
-    CHECK(law.time(hot, kWide).us == Approx(2.0 + wave * 1.25));
 }
 
 AttentionDecodeLaw decode_law() {

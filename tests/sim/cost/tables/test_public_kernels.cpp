@@ -59,6 +59,8 @@ TEST_CASE("unknown words are all named with their lines, and a table without any
                       ContainsSubstring(":2: phase: unknown value `odd`") &&
                           ContainsSubstring(":3: state_dtype: unknown value `fp32`"));
     CHECK_THROWS_WITH(load("limit,tiles_read,16x32,f32,8,,,5.8,1,1\n"), ContainsSubstring("got none"));
+    CHECK_THROWS_WITH(load("gdn,sgl_replay_L16,16x32,f32,4,mid,4294967297,7,1,1\n"),
+                      ContainsSubstring(":2: buffer_length: expected an integer from 0 to 1048576"));
 }
 
 TEST_CASE("the committed fit of published kernels says what the kernels took", "[public_kernels]") {
