@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 #include <variant>
 
 #include "sim/cli/command.hpp"
@@ -63,14 +64,26 @@ std::string ranks(const Parallelism& p) {
     return text + ")";
 }
 
-// "", or ", 4 tokens verified and 3 drafted each"
+// "", or ", 4 tokens verified and 3 drafted each"; a prompt has nothing to verify yet
 std::string drafts(const DecodeStep& step) {
-    if (step.shape.drafts == 0) return "";
-    return fmt::format(", {} tokens verified and {} drafted each", step.shape.drafts + 1, step.shape.drafts);
+    const int drafts = step.shape.drafts;
+    if (drafts == 0) return "";
+    if (step.shape.prefill.sequences > 0) return fmt::format(", {} drafted each", drafts);
+    return fmt::format(", {} tokens verified and {} drafted each", drafts + 1, drafts);
 }
 
-nlohmann::ordered_json to_json(const Experiment& experiment, const Capacity& capacity, const DecodeStep& step,
-                               const StepPrice& price, const std::vector<OperatorCost>& operators) {
+// A step, its price, and what the reader should know of how it was chosen: lines, or nothing.
+struct Explanation {
+    Experiment experiment;
+    Capacity capacity;
+    DecodeStep step;
+    StepPrice price;
+    std::vector<OperatorCost> operators;
+    std::string notes;
+};
+
+nlohmann::ordered_json to_json(const Explanation& explanation) {
+    const auto& [experiment, capacity, step, price, operators, notes] = explanation;
     const LinearWork& work = step.shape[step.form];
     nlohmann::ordered_json json;
     json["model"] = experiment.model.name;
@@ -124,9 +137,9 @@ std::string sources(const StepPrice& price) {
     return text;
 }
 
-std::string to_table(const Experiment& experiment, const Capacity& capacity, const DecodeStep& step,
-                     const StepPrice& price, const std::vector<OperatorCost>& operators) {
+std::string to_table(const Explanation& explanation) {
     using enum TextTable::Align;
+    const auto& [experiment, capacity, step, price, operators, notes] = explanation;
     TextTable table({{"operator", kLeft},
                      {"count"},
                      {"MB"},
@@ -150,7 +163,7 @@ std::string to_table(const Experiment& experiment, const Capacity& capacity, con
     }
     std::int64_t launches = 0;
     for (const OperatorCost& op : operators) launches += op.launches;
-    const std::string note =
+    const std::string misfit =
         fits(capacity, step)
             ? ""
             : fmt::format("does not fit: {} requests of this length do, limited by {}\n", capacity.requests,
@@ -159,16 +172,17 @@ std::string to_table(const Experiment& experiment, const Capacity& capacity, con
     const LinearWork& work = step.shape[step.form];
     const std::string what =
         prompts.sequences > 0
-            ? fmt::format("prefill of {} x {} tokens after {} cached ones each", prompts.sequences,
-                          prompts.new_tokens / prompts.sequences, prompts.cached_tokens / prompts.sequences)
+            ? fmt::format("prefill of {} x {} tokens after {} cached ones each{}", prompts.sequences,
+                          prompts.new_tokens / prompts.sequences, prompts.cached_tokens / prompts.sequences,
+                          drafts(step))
             : fmt::format(
                   "decode step of {} sequences at context {}, {} form, {} buffered tokens, {} flushes{}",
                   work.sequences, step.shape.decode.context_max, name(step.form), work.buffered_tokens,
                   work.flushes, drafts(step));
-    return fmt::format("{} on {}{}: {}\n{}step time {:.1f} us +- {:.1f} ({} launches): {}\n\n{}",
+    return fmt::format("{} on {}{}: {}\n{}{}step time {:.1f} us +- {:.1f} ({} launches): {}\n\n{}",
                        experiment.model.name, experiment.device.name, ranks(experiment.parallelism), what,
-                       note, to_us(price.time), to_us(step_uncertainty(operators)), launches, sources(price),
-                       table.str());
+                       notes, misfit, to_us(price.time), to_us(step_uncertainty(operators)), launches,
+                       sources(price), table.str());
 }
 
 // Bytes and FLOPs stay within 64 bits.
@@ -186,13 +200,26 @@ void check_size(std::int64_t batch, std::int64_t context, std::int64_t prompt) {
     }
 }
 
+// Drafts of the step: those asked for, else the file's where it fixes their number.
+std::optional<int> drafts_of(const ExplainOptions& options, const SpeculationSpec& speculation) {
+    if (options.drafts || speculation.policy != "static") return options.drafts;
+    return speculation.drafts;
+}
+
 ExitCode explain(const ExplainOptions& options) {
     Experiment experiment = load_experiment(options.input);
     const LinearServing decode = experiment.linear;
-    if (options.drafts) {
-        experiment.linear.form = with_drafts(decode.form, *options.drafts);
-        experiment.linear.drafts = *options.drafts;
-        experiment.serving.speculation = {.policy = "static", .drafts = *options.drafts};
+    SpeculationSpec& speculation = experiment.serving.speculation;
+    const std::optional<int> drafts = drafts_of(options, speculation);
+    std::string notes;
+    if (drafts) {
+        experiment.linear.form = with_drafts(decode.form, *drafts);
+        experiment.linear.drafts = *drafts;
+        speculation = {.policy = "static", .drafts = *drafts};
+    } else if (speculation.most_drafts() > 0) {
+        notes =
+            fmt::format("without drafts: speculation `{}` chooses their number; --drafts 1..{} shows one\n",
+                        speculation.policy, speculation.most_drafts());
     }
     const auto* steady = std::get_if<SteadyWorkload>(&experiment.workload);
     const std::int64_t prompt = options.prefill.value_or(0);
@@ -208,17 +235,21 @@ ExitCode explain(const ExplainOptions& options) {
     const PricedLengths times(pricer);
     DecodeStep step = !decodes ? DecodeStep{Form::kRecurrent, prefill_step(prompt, context, batch)}
                                : decode_step(decode, batch, context, &times);
-    if (options.drafts) add_drafts(step, *options.drafts);
+    if (drafts) add_drafts(step, *drafts);
     if (options.dot) {
         fmt::print("{}", cost.graphviz(step.shape));
         return ExitCode::kGood;
     }
-    const StepPrice price = cost.price(step.shape);
-    const std::vector<OperatorCost> operators = cost.explain(step.shape);
+    const Explanation explanation{.experiment = std::move(experiment),
+                                  .capacity = capacity,
+                                  .step = step,
+                                  .price = cost.price(step.shape),
+                                  .operators = cost.explain(step.shape),
+                                  .notes = std::move(notes)};
     if (options.json) {
-        fmt::print("{}\n", to_json(experiment, capacity, step, price, operators).dump(2));
+        fmt::print("{}\n", to_json(explanation).dump(2));
     } else {
-        fmt::print("{}", to_table(experiment, capacity, step, price, operators));
+        fmt::print("{}", to_table(explanation));
     }
     return ExitCode::kGood;
 }
@@ -237,8 +268,10 @@ Action declare_explain(CLI::App& app) {
            "Take apart a chunk of so many tokens of --batch prompts instead, after --context cached ones "
            "(default: 0)")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
-    app.add_option("--drafts", options->drafts,
-                   "Verify so many drafts of every sequence, and let the MTP module propose as many")
+    app.add_option(
+           "--drafts", options->drafts,
+           "Verify so many drafts of every sequence, and let the MTP module propose as many (default: "
+           "of static speculation, else 0)")
         ->check(CLI::Range(0, kMostDrafts));
     app.add_option("--context", options->context,
                    fmt::format("Tokens cached per sequence (default: of a steady workload, else {})",

@@ -22,6 +22,26 @@ class ExplainDrafts(CliTest):
         text = self.kvsim("explain", "experiment.yaml", "--batch", "16", "--drafts", "3").stdout
         self.assertIn("4 tokens verified and 3 drafted each", text)
 
+    def test_static_speculation_of_the_file_is_shown(self):
+        static = ["explain", "experiment.yaml", "--set", "speculation={policy: static, drafts: 3, acceptance: {rate: 0.8}}"]
+        self.assertEqual(self.json(*static), self.json("explain", "experiment.yaml", "--drafts", 3))
+        self.assertEqual(self.json(*static, "--drafts", 0), self.json("explain", "experiment.yaml"))
+        self.assertEqual(self.json(*static, "--drafts", 1)["drafts"], 1)
+        text = self.kvsim(*static).stdout
+        self.assertIn("verify_buffered form", text)
+        self.assertIn("4 tokens verified and 3 drafted each", text)
+        self.assertIn("cached ones each, 3 drafted each\n", self.kvsim(*static, "--prefill", 512).stdout)
+
+    def test_a_policy_that_chooses_is_said_not_to_be_shown(self):
+        for policy in ("{policy: goodput, drafts: 4, acceptance: {rate: 0.5}}",
+                       "{policy: table, table: [[1, 4], [8, 1]], acceptance: {rate: 0.5}}"):
+            with self.subTest(policy):
+                chosen = ["explain", "experiment.yaml", "--set", f"speculation={policy}"]
+                self.assertEqual(self.json(*chosen)["drafts"], 0)
+                self.assertIn("chooses their number; --drafts 1..4", self.kvsim(*chosen).stdout)
+                self.assertNotIn("--drafts", self.kvsim(*chosen, "--drafts", 2).stdout)
+        self.assertNotIn("--drafts", self.kvsim("explain", "experiment.yaml").stdout)
+
     def test_no_drafts_are_a_decode_step(self):
         self.assertEqual(self.json("explain", "experiment.yaml", "--drafts", "0"), self.json("explain", "experiment.yaml"))
 
