@@ -13,6 +13,7 @@ Predictions price what a step of a server holds: rows in mixed phases of the flu
 
 import argparse
 import json
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -50,6 +51,8 @@ def read_curves(path):
             continue
         length, batch = (int(row[axis]) for axis in AXES)
         curve = curves.setdefault(batch, Curve(batch))
+        if length in curve.step_us:
+            style.fail(f"{path}: batch {batch} comes twice at buffer length {length}; the figure shows one model")
         curve.linear_us[length] = float(row[LINEAR_US])
         curve.step_us[length] = float(row[STEP_US])
         curve.megabytes[length] = float(row[BYTES]) / 1e6
@@ -70,7 +73,7 @@ def read_linear_layer(runs):
     except OSError as error:
         style.fail(f"{path}: {error.strerror}")
     except (KeyError, json.JSONDecodeError):
-        style.fail(f"{path}: no linear_layer; was it written by kvsim sweep?")
+        style.fail(f"{path}: no linear_layer; was it written by kvsim sweep, with the same layer in all runs?")
 
 
 def read_measured(profile, layer):
@@ -167,7 +170,11 @@ def main():
     arguments = parser.parse_args()
     curves = read_curves(arguments.runs)
     layer = read_linear_layer(arguments.runs)
-    figure = draw(curves, *read_measured(arguments.profile, layer), layer["layers"])
+    mixed, cycles = read_measured(arguments.profile, layer)
+    if not mixed and not cycles:
+        print(f"{arguments.profile}: no measured rows of this layer's {layer['k_heads']} key and {layer['v_heads']} value heads; "
+              "the figure has lines alone", file=sys.stderr)
+    figure = draw(curves, mixed, cycles, layer["layers"])
     print_table(curves)
     print(style.save(figure, arguments.out, "buffer_length"))
 

@@ -9,10 +9,25 @@
 
 #include "sim/base/check.hpp"
 #include "sim/cli/manifest.hpp"
+#include "sim/model/rank.hpp"
 #include "sim/results/csv.hpp"
 #include "sim/results/fields.hpp"
 
 namespace kvsim {
+namespace {
+
+// Of one rank; null where the model has none.
+nlohmann::ordered_json linear_layer(const Experiment& experiment) {
+    const ModelSpec model = rank_model(experiment.model, experiment.parallelism);
+    const LinearMixer* mixer = linear_mixer(model);
+    if (mixer == nullptr) return {};
+    const LinearShape shape = linear_shape(*mixer, experiment.linear.state);
+    return {{"layers", linear_layers(model)},  {"family", name(shape.family)}, {"k_heads", shape.k_heads},
+            {"v_heads", shape.v_heads},        {"k_dim", shape.k_dim},         {"v_dim", shape.v_dim},
+            {"state_dtype", name(shape.state)}};
+}
+
+}  // namespace
 
 std::string runs_csv(const Sweep& sweep, std::span<const RunOutcome> outcomes) {
     KVSIM_CHECK(outcomes.size() == sweep.points.size(), "{} outcomes of {} points", outcomes.size(),
@@ -37,20 +52,14 @@ std::string runs_csv(const Sweep& sweep, std::span<const RunOutcome> outcomes) {
 }
 
 std::string manifest_json(std::span<const std::string> command_line, const Experiment& base,
-                          std::vector<std::string> files) {
+                          std::span<const Experiment> runs, std::vector<std::string> files) {
     files.push_back((std::filesystem::path(base.profile_dir) / "fit.yaml").string());
     if (const auto* trace = std::get_if<TraceWorkload>(&base.workload)) files.push_back(trace->path);
     nlohmann::ordered_json manifest = make_manifest(command_line, files);
-    if (const LinearMixer* mixer = linear_mixer(base.model)) {
-        const LinearShape shape = linear_shape(*mixer, base.linear.state);
-        manifest["linear_layer"] = {{"layers", linear_layers(base.model)},
-                                    {"family", name(shape.family)},
-                                    {"k_heads", shape.k_heads},
-                                    {"v_heads", shape.v_heads},
-                                    {"k_dim", shape.k_dim},
-                                    {"v_dim", shape.v_dim},
-                                    {"state_dtype", name(shape.state)}};
-    }
+    const nlohmann::ordered_json layer = linear_layer(runs.front());
+    const bool same =
+        std::ranges::all_of(runs, [&](const Experiment& run) { return linear_layer(run) == layer; });
+    if (same && !layer.is_null()) manifest["linear_layer"] = layer;
     return manifest.dump(2) + '\n';
 }
 

@@ -146,9 +146,10 @@ ExitCode run(const RunOptions& options, std::span<const std::string> command_lin
     if (!options.out.empty()) {
         Sweep single;
         single.points.resize(1);
-        write_results(options.out, {runs_csv(single, {&outcome, 1}),
-                                    manifest_json(command_line, experiment, {options.input.file}),
-                                    resolved_yaml(single, experiment)});
+        write_results(options.out,
+                      {runs_csv(single, {&outcome, 1}),
+                       manifest_json(command_line, experiment, {&experiment, 1}, {options.input.file}),
+                       resolved_yaml(single, experiment)});
     }
     if (!options.requests.empty()) {
         std::filesystem::create_directories(std::filesystem::absolute(options.requests).parent_path());

@@ -182,9 +182,10 @@ ExitCode sweep(const SweepOptions& options, std::span<const std::string> command
     // What stops every point is the sweep's own mistake, such as a trace that cannot be read.
     if (std::ranges::all_of(refused, [](const auto& r) { return r.has_value(); })) throw *refused.front();
     const bool failed = report_misses(plan, outcomes);
-    write_results(out, {runs_csv(plan, outcomes),
-                        manifest_json(command_line, base, {options.input.file, plan.experiment_file}),
-                        resolved_yaml(plan, base)});
+    write_results(out,
+                  {runs_csv(plan, outcomes),
+                   manifest_json(command_line, base, experiments, {options.input.file, plan.experiment_file}),
+                   resolved_yaml(plan, base)});
     if (!fields.empty()) fmt::print("{}\n", fields_table(plan, outcomes, fields));
     fmt::print("{}\n", (out / "runs.csv").string());
     return failed ? ExitCode::kRunFailed : ExitCode::kGood;

@@ -75,6 +75,15 @@ class Script(unittest.TestCase):
         self.assertEqual(buffer_length.read_measured(self.folder, LAYER),
                          ({(64, 1): 85.0, (64, 4): 99.0}, {(64, 4): 14.0}))
 
+    def test_heads_that_were_not_measured_are_said_to_be_missing(self):
+        self.assertEqual(self.script(0).stderr, "")
+        (self.folder / "manifest.json").write_text(json.dumps({"linear_layer": {**LAYER, "layers": 18, "v_heads": 16}}))
+        self.assertIn("no measured rows of this layer's 16 key and 16 value heads", self.script(0).stderr)
+
+    def test_several_models_are_refused(self):
+        write_csv(self.folder / "runs.csv", [{"model": model, **run} for model in ("a", "b") for run in self.runs])
+        self.assertIn("comes twice", self.script(2).stderr)
+
     def test_infeasible_points_are_left_out(self):
         empty = {"status": "infeasible", "linear_us_per_token": "", "step_us": "", "state_buffer_bytes_per_token": ""}
         write_csv(self.folder / "runs.csv", [*self.runs, {**self.runs[0], "linear.buffer_length": 32, **empty}])

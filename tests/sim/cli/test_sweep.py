@@ -72,6 +72,19 @@ class Sweep(CliTest):
         self.write("base.yaml", base)
         self.kvsim("run", "base.yaml")
 
+    def test_the_manifest_has_the_linear_layer_that_all_runs_share(self):
+        def layer(axis, *words):
+            self.write("sweep.yaml", SWEEP.replace("{key: workload.batch, values: [1, 32]}", axis))
+            self.kvsim("sweep", "sweep.yaml", "--out", "out", *words)
+            return json.loads((self.folder / "out/manifest.json").read_text()).get("linear_layer")
+
+        # config.json: Qwen3.5-9B has 24 linear layers of 16 key and 32 value heads, Qwen3.5-35B-A3B has 30 of them.
+        swept = layer("{key: model, values: [qwen3.5-9b]}")
+        self.assertEqual((swept["layers"], swept["k_heads"], swept["v_heads"]), (24, 16, 32))
+        self.assertIsNone(layer("{key: model, values: [qwen3.5-9b, qwen3.5-35b-a3b]}"))
+        rank = layer("{key: parallelism.tp, values: [4]}")
+        self.assertEqual((rank["layers"], rank["k_heads"], rank["v_heads"]), (30, 4, 8))
+
     def test_a_point_that_does_not_fit_is_a_row(self):
         self.write("sweep.yaml", SWEEP.replace("[1, 32]", "[1, 32, 100000]"))
         result = self.kvsim("sweep", "sweep.yaml", "--out", "out")
