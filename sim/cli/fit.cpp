@@ -60,16 +60,19 @@ ExitCode fit(const FitOptions& options) {
     require_writable(file, "--out");
     Profile profile = load_profile(options.folder);
     if (!own) profile = load_public_kernels(options.kernels, profile);
+    const std::vector<SustainedLoad> loads =
+        own ? load_sustained(options.folder) : std::vector<SustainedLoad>{};
     const ProfileFit result = fit_profile(profile);
+    const std::string power = loads.empty() ? "" : to_yaml(fit_power(loads, options.folder));
+    const std::string table = validation_table(validate(profile, result));
     tell_what_is_lost(file, result);
     const std::string source =
         own ? ""
             : fmt::format("# Kernels of others: {}; memory rates of {}.\n",
                           std::filesystem::path(options.kernels).filename().string(), options.folder);
     replace_file(file, source + to_yaml(result));
-    if (const std::vector<SustainedLoad> loads = load_sustained(options.folder); own && !loads.empty())
-        replace_file(file.parent_path() / "power.yaml", to_yaml(fit_power(loads, options.folder)));
-    fmt::print("{}\n{}", file.string(), validation_table(validate(profile, result)));
+    if (!power.empty()) replace_file(file.parent_path() / "power.yaml", power);
+    fmt::print("{}\n{}", file.string(), table);
     return ExitCode::kGood;
 }
 

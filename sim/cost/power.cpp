@@ -19,6 +19,20 @@ namespace {
 // 0.8 s that follows longer loads.
 constexpr double kBeginMs = 30.0, kSettledMs = 150.0, kSteadyMs = 600.0;
 
+constexpr RealRange kBoostRange{.min = 0.0, .max = 1e6};
+constexpr RealRange kShareRange{.min = 0.1, .max = 1.0};
+constexpr RealRange kSpreadRange{.min = 0.0, .max = 1.0};
+
+bool within(double value, const RealRange& range) {
+    return value >= range.min && value <= range.max;
+}
+
+// Links count, even those that lead nowhere: what somebody has put there is meant.
+bool stands(const std::filesystem::path& path) {
+    std::error_code error;
+    return std::filesystem::symlink_status(path, error).type() != std::filesystem::file_type::not_found;
+}
+
 double median(std::vector<double> values) {
     std::ranges::sort(values);
     const std::size_t half = values.size() / 2;
@@ -107,6 +121,7 @@ class Loader {
         const CsvTable table(file("sustained.csv"),
                              {"load", "start_ms", "time_us", "launches", "tflops", "tb_per_s", "sm_mhz"},
                              mistakes_);
+        if (loads_.empty()) return;  // sustained_loads.csv is the mistake, not every slice
         for (std::size_t row = 0; row < table.rows(); ++row) {
             const auto load = static_cast<std::size_t>(table.natural(row, "load"));
             if (load >= loads_.size()) {
@@ -157,7 +172,7 @@ double SustainedLoad::sustained_rate() const {
 }
 
 std::vector<SustainedLoad> load_sustained(const std::string& folder) {
-    if (!std::filesystem::exists(std::filesystem::path(folder) / "sustained")) return {};
+    if (!stands(std::filesystem::path(folder) / "sustained")) return {};
     return Loader(folder).load();
 }
 
@@ -173,15 +188,19 @@ Time PowerFit::held_up(Time products) const {
 PowerFit fit_power(const std::vector<SustainedLoad>& loads, const std::string& folder) {
     std::vector<double> boosts, shares;
     for (const SustainedLoad& load : loads) {
-        if (!load.single() || load.zeros || load.sustained_rate() <= 0.0) continue;
+        if (!load.single() || load.zeros || load.begin_rate() <= 0.0 || load.sustained_rate() <= 0.0)
+            continue;
         boosts.push_back(boost_ms(load));
         // A GPU without the effect is never faster for being busy.
         shares.push_back(std::min(1.0, load.sustained_rate() / load.begin_rate()));
     }
+    const std::string place = (std::filesystem::path(folder) / "sustained").string();
     if (shares.empty()) {
         throw ConfigError(profile_mistake(
-            (std::filesystem::path(folder) / "sustained").string(), 0, "",
-            fmt::format("expected a load of one product, random operands, of {} ms at least", kSettledMs)));
+            place, 0, "",
+            fmt::format(
+                "expected a load of one product, random operands, from its first {} ms to {} ms at least",
+                kBeginMs, kSettledMs)));
     }
     PowerFit fit;
     fit.loads = static_cast<std::int64_t>(shares.size());
@@ -190,6 +209,15 @@ PowerFit fit_power(const std::vector<SustainedLoad>& loads, const std::string& f
     double squares = 0.0;
     for (const double s : shares) squares += std::pow(s / fit.sustained_share - 1.0, 2);
     fit.spread = six_digits(std::sqrt(squares / static_cast<double>(shares.size())));
+    if (!within(fit.boost_ms, kBoostRange) || !within(fit.sustained_share, kShareRange) ||
+        !within(fit.spread, kSpreadRange)) {
+        throw ConfigError(profile_mistake(
+            place, 0, "",
+            fmt::format(
+                "expected rates that fall once, to {} of the first at least; got {} of it (spread {}) "
+                "after {} ms",
+                kShareRange.min, fit.sustained_share, fit.spread, fit.boost_ms)));
+    }
     return fit;
 }
 
@@ -204,13 +232,13 @@ std::string to_yaml(const PowerFit& fit) {
 
 std::optional<PowerFit> load_power(const std::string& folder) {
     const std::filesystem::path file = std::filesystem::path(folder) / "power.yaml";
-    if (!std::filesystem::exists(file)) return std::nullopt;
+    if (!stands(file)) return std::nullopt;
     YamlReader reader;
     const YamlCursor root = reader.open(file.string(), "power");
     PowerFit fit;
-    fit.boost_ms = root.at("boost_ms").real({.min = 0.0});
-    fit.sustained_share = root.at("sustained_share").real({.min = 0.1, .max = 1.0}, 1.0);
-    fit.spread = root.at("spread").real({.min = 0.0, .max = 1.0});
+    fit.boost_ms = root.at("boost_ms").real(kBoostRange);
+    fit.sustained_share = root.at("sustained_share").real(kShareRange, 1.0);
+    fit.spread = root.at("spread").real(kSpreadRange);
     fit.loads = root.at("loads").integer(kPositiveInt);
     reader.finish();
     return fit;

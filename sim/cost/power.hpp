@@ -49,7 +49,7 @@ struct PowerFit {
     // By how much products that would take so long at the first rate are held up.
     Time held_up(Time products) const;
 };
-// Throws ConfigError when no load of single products is long enough.
+// Throws ConfigError when no load of single products is long enough, or they do not fall once.
 PowerFit fit_power(const std::vector<SustainedLoad>& loads, const std::string& folder);
 
 // power.yaml of a profile (schema kvsim/power/1). Throws ConfigError with every mistake.

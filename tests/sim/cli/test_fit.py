@@ -74,6 +74,13 @@ class Fit(CliTest):
         self.assertIn("cannot be read", result.stderr)
         self.assertEqual(fit.read_text(), good)
 
+    def test_loads_that_cannot_be_read_leave_the_fit_as_it_was(self):
+        (self.folder / "profile/sustained").mkdir()
+        fit = self.folder / "profile/fit.yaml"
+        fit.write_text("schema: kvsim/fit/1\n")
+        self.refused("fit", "profile", says=["sustained_loads.csv: no such file"])
+        self.assertEqual(fit.read_text(), "schema: kvsim/fit/1\n")
+
     def test_rows_as_csv(self):
         self.kvsim("validate", "profile", "--rows", "rows.csv")
         with open(self.folder / "rows.csv", newline="", encoding="utf-8") as file:

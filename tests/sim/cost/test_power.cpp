@@ -70,6 +70,14 @@ TEST_CASE("the fit of the power limit finds the step between two rates, as the m
     CHECK(fit.spread == Approx(0.0).margin(1e-9));
     CHECK_THROWS_WITH(fit_power({load_of(90, false)}, "here"),
                       ContainsSubstring("expected a load of one product"));
+    SustainedLoad late = load_of(50);
+    std::erase_if(late.slices, [](const SustainedLoad::Slice& s) { return s.start_ms < 30.0; });
+    CHECK_THROWS_WITH(fit_power({late}, "here"), ContainsSubstring("from its first 30 ms"));
+    SustainedLoad dip = load_of(50);  // slower in between than later on
+    for (SustainedLoad::Slice& s : dip.slices) {
+        if (s.start_ms >= 50.0 && s.start_ms < 150.0) s.tflops = 1.0;
+    }
+    CHECK_THROWS_WITH(fit_power({dip}, "here"), ContainsSubstring("expected rates that fall once"));
 }
 
 TEST_CASE(
@@ -95,6 +103,9 @@ TEST_CASE("loads are read, and every mistake in them has its line") {
           "expected n x k ..., got `12*34`", "sustained.csv:2: load: expected a load",
           "sustained.csv:3: start_ms: expected times that rise, got `x`"})
         CHECK_THROWS_WITH(load_sustained(bad), ContainsSubstring(says));
+
+    const std::string none = write_folder("", "0,0.00,1,1,1,,1\n");
+    CHECK_THROWS_WITH(load_sustained(none), !ContainsSubstring("sustained.csv:2"));
 }
 
 TEST_CASE("what is written of a fit is read again, and a folder without one has none") {
@@ -108,6 +119,12 @@ TEST_CASE("what is written of a fit is read again, and a folder without one has 
     CHECK(fit->sustained_share == 0.875);
     CHECK(fit->spread == 0.0125);
     CHECK(fit->loads == 12);
+    std::ofstream(folder / "power.yaml") << to_yaml({1e14, 0.875, 0.0125, 12});
+    CHECK_THROWS_WITH(load_power(folder.string()), ContainsSubstring("boost_ms: expected a finite number"));
+    fs::remove(folder / "power.yaml");
+    fs::create_symlink("power.yaml", folder / "power.yaml");
+    CHECK_THROWS_WITH(load_power(folder.string()), ContainsSubstring("cannot be read"));
+    fs::remove_all(folder);
 }
 
 TEST_CASE("a long prefill is held up by its products beyond the boost, a short one and other GPUs are not") {
