@@ -115,7 +115,7 @@ class FileReader {
     // Beyond any launch: a slip of the pen, which would bend a whole fit.
     void check_sizes(const ProfileRow& r, int line) {
         constexpr std::int64_t kMost = std::int64_t{1} << 40;
-        constexpr double kMostUs = 1e9;
+        constexpr double kLeastUs = 1e-6, kMostUs = 1e9;
         const std::pair<std::string_view, std::optional<std::int64_t>> sizes[] = {
             {"k_heads", r.k_heads},
             {"v_heads", r.v_heads},
@@ -134,8 +134,9 @@ class FileReader {
             if (size && *size > most)
                 note(line, column, fmt::format("expected at most {}, got {}", most, *size));
         }
-        if (r.time_us && *r.time_us > kMostUs)
-            note(line, "time_us", fmt::format("expected at most {:g}, got {}", kMostUs, *r.time_us));
+        if (r.time_us && *r.time_us > 0.0 && (*r.time_us < kLeastUs || *r.time_us > kMostUs))
+            note(line, "time_us",
+                 fmt::format("expected {:g} to {:g}, got {}", kLeastUs, kMostUs, *r.time_us));
     }
 
     // What a row needs so that it can be fitted.
@@ -179,6 +180,11 @@ class FileReader {
             note(line, "buffered_tokens",
                  fmt::format("expected at most {} rows x {} records, got {}", *r.batch, last_fill,
                              *r.buffered_tokens));
+        } else if (r.fill &&
+                   (*r.buffered_tokens % *r.batch != 0 || *r.fill != *r.buffered_tokens / *r.batch)) {
+            note(line, "fill",
+                 fmt::format("expected buffered_tokens / batch = {} / {}, got {}", *r.buffered_tokens,
+                             *r.batch, *r.fill));
         }
     }
 

@@ -118,6 +118,7 @@ TEST_CASE("bad rows are refused with line and column, all at once", "[profile]")
         {[](ProfileRow& r) { r.batch = -1; }, "batch"},
         {[](ProfileRow& r) { r.time_us.reset(); }, "time_us"},
         {[](ProfileRow& r) { r.time_us = 0.0; }, "time_us"},
+        {[](ProfileRow& r) { r.time_us = 1e-300; }, "time_us"},
         {[](ProfileRow& r) { r.verified = false; }, "verified"},
         {[](ProfileRow& r) { r.verified.reset(); }, "verified"},
         {[](ProfileRow& r) { r.v_heads.reset(); }, "v_heads"},
@@ -125,6 +126,7 @@ TEST_CASE("bad rows are refused with line and column, all at once", "[profile]")
         {[](ProfileRow& r) { r.flush_rows = 9; }, "flush_rows"},  // of a batch of 8
         {[](ProfileRow& r) { r.buffered_tokens.reset(); }, "buffered_tokens"},
         {[](ProfileRow& r) { r.buffered_tokens = 8 * 16; }, "buffered_tokens"},  // no room for the new record
+        {[](ProfileRow& r) { r.fill = -2; }, "fill"},  // not what the buffered tokens say
         {[](ProfileRow& r) { r.buffer_length.reset(); }, "buffer_length"},
         {[](ProfileRow& r) { r.records.reset(); }, "records"},
     };
