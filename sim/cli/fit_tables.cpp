@@ -34,10 +34,15 @@ Action declare_fit_tables(CLI::App& app) {
     app.add_option("DIR", options->folder, "Folder with the tables: gemm.csv, moe.csv, ...")->required();
     app.add_option("--device", options->device, "Device that they were measured on, of configs/devices")
         ->required();
-    app.add_option("--out", options->out, "File to write: profiles/<gpu>/published.yaml")->required();
-    app.add_option("--source", options->source.name, "Who published them")->required();
-    app.add_option("--commit", options->source.commit, "Revision of the source")->required();
-    app.add_option("--licence", options->source.licence, "Licence of the source")->required();
+    const auto said = [](const std::string& text) {
+        return text.empty() ? "expected a name, got nothing" : "";
+    };
+    app.add_option("--out", options->out, "File to write: profiles/<gpu>/published.yaml")
+        ->required()
+        ->check(said);
+    app.add_option("--source", options->source.name, "Who published them")->required()->check(said);
+    app.add_option("--commit", options->source.commit, "Revision of the source")->required()->check(said);
+    app.add_option("--licence", options->source.licence, "Licence of the source")->required()->check(said);
     return [options](std::span<const std::string>) { return fit_tables(*options); };
 }
 

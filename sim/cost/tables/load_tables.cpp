@@ -119,10 +119,10 @@ class Loader {
         const int ep = small(csv, i, "moe_ep_size");
         const int inter = small(csv, i, "inter_size");
         MoeWork work;
-        // Routing is drawn token by token.
-        constexpr int kMostExperts = 1 << 12, kMostTokens = 1 << 20;
+        // Routing is drawn, in the worst case row by row.
+        constexpr int kMostExperts = 1 << 12, kMostChosen = 1 << 6, kMostTokens = 1 << 18;
         work.shape = {small(csv, i, "hidden_size"), small(csv, i, "num_experts", kMostExperts),
-                      small(csv, i, "topk", kMostExperts), inter / tp};
+                      small(csv, i, "topk", kMostChosen), inter / tp};
         work.tokens = csv.positive_integer(i, "num_tokens", kMostTokens);
         if (inter % tp != 0 || work.shape.experts % ep != 0 || work.shape.top_k > work.shape.experts)
             return unknown_word(csv, i, inter % tp != 0 ? "moe_tp_size" : "num_experts");

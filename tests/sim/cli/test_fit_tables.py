@@ -62,9 +62,11 @@ class FitTables(CliTest):
         arguments = ("--out", "profile/published.yaml", *SOURCE)
         self.refused("fit-tables", "absent", "--device", "h200", *arguments, says=["absent", "published tables"])
         self.refused("fit-tables", "tables", "--device", "h300", *arguments, says=["h300"])
+        self.refused("fit-tables", "tables", "--device", "h200", "--out", "profile/published.yaml", "--source", "",
+                     *SOURCE[2:], says=["--source", "expected a name, got nothing"])
         self.write_rows(self.rows[:3] + [self.rows[3].rsplit(",", 1)[0] + ",nan"])
         self.refused("fit-tables", "tables", "--device", "h200", *arguments,
-                     says=["gdn_decode.csv:5: latency: expected a number above 0, up to 1e+09, got `nan`"])
+                     says=["gdn_decode.csv:5: latency: expected a number from 1e-09 to 1e+09, got `nan`"])
         self.assertFalse((self.folder / "profile/published.yaml").exists())
         self.refused("validate", "profile", "--tables", "tables", says=["published.yaml"])
 
