@@ -44,7 +44,7 @@ class SignalsHeld {
     SignalsHeld() {
         sigset_t held;
         sigemptyset(&held);
-        for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&held, signal);
+        for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGXFSZ}) sigaddset(&held, signal);
         pthread_sigmask(SIG_BLOCK, &held, &before_);
     }
     ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
@@ -109,6 +109,8 @@ void require_writable(const fs::path& path, const std::string& option) {
         throw_mistake(
             {option}, "",
             fmt::format("`{}` cannot be made: {} may not be written to", path.string(), above.string()));
+    if (fs::status(path, error).type() == fs::file_type::none)  // links in a circle, too long a name
+        throw_mistake({option}, "", fmt::format("`{}` cannot be made: {}", path.string(), error.message()));
 }
 
 void require_replaceable(const fs::path& folder) {
@@ -163,14 +165,16 @@ std::string first_line(const fs::path& file) {
 
 }  // namespace
 
-void replace_file(const fs::path& file, const std::function<void(std::ostream&)>& write) {
+void replace_file(const fs::path& path, const std::function<void(std::ostream&)>& write) {
+    // A link to a file stays a link.
+    const fs::path file = fs::weakly_canonical(fs::absolute(path));
     if (fs::exists(file) && !fs::is_regular_file(file))
-        throw_mistake({}, file.string(), "expected a file to write to, got something else");
-    const TemporaryFolder temporary(fs::absolute(file));
+        throw_mistake({}, path.string(), "expected a file to write to, got something else");
+    const TemporaryFolder temporary(file);
     const fs::path written = temporary.path() / file.filename();
     write_file(written, write);
     if (const std::string line = first_line(file); !line.empty() && line != first_line(written))
-        throw_mistake({}, file.string(), "is a file of another kind, and stays as it is");
+        throw_mistake({}, path.string(), "is a file of another kind, and stays as it is");
     fs::rename(written, file);
 }
 

@@ -1,6 +1,7 @@
 #include "sim/cli/output_folder.hpp"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,6 +123,9 @@ TEST_CASE("what cannot be made is known before it is") {
     CHECK_THROWS_AS(require_replaceable(below), ConfigError);
     require_writable(scratch.path / "a/b/c", "--out");
     require_writable("relative.csv", "--out");
+    fs::create_symlink("circle", scratch.path / "circle");
+    CHECK_THROWS_AS(require_writable(scratch.path / "circle", "--out"), ConfigError);
+    CHECK_THROWS_AS(require_writable(scratch.path / std::string(300, 'a'), "--out"), ConfigError);
     if (geteuid() != 0) {  // root may write anywhere
         fs::permissions(scratch.path, fs::perms::owner_read | fs::perms::owner_exec);
         CHECK_THROWS_WITH(require_writable(scratch.path / "out", "--out"),
@@ -154,6 +158,27 @@ TEST_CASE("a signal that comes while results are written waits until they stand"
     CHECK(read(scratch.path / "out/runs.csv") == "one\n");
 }
 
+TEST_CASE("a file beyond the limit of sizes leaves nothing behind") {
+    const Scratch scratch;
+    const pid_t child = fork();
+    if (child == 0) {
+        signal(SIGXFSZ, SIG_DFL);
+        const rlimit tiny{1024, 1024};
+        setrlimit(RLIMIT_FSIZE, &tiny);
+        const rlimit no_core{0, 0};
+        setrlimit(RLIMIT_CORE, &no_core);
+        try {
+            write_results(scratch.path / "out", results(std::string(1 << 16, 'x')));
+        } catch (const std::exception&) {
+        }
+        _exit(0);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ));
+    CHECK(entries(scratch.path) == 0);
+}
+
 TEST_CASE("one file takes the place of its kind only") {
     const Scratch scratch;
     const auto file = scratch.path / "out.csv";
@@ -166,6 +191,10 @@ TEST_CASE("one file takes the place of its kind only") {
     CHECK(text() == "# a comment\na,b\n3,4\n");
     CHECK_THROWS_AS(replace_file(file, "schema: kvsim/fit/1\n"), ConfigError);
     CHECK_THROWS_AS(replace_file(scratch.path, "a,b\n"), ConfigError);
+    fs::create_symlink("out.csv", scratch.path / "link");
+    replace_file(scratch.path / "link", "# a comment\na,b\n3,4\n");
+    CHECK(fs::is_symlink(scratch.path / "link"));
+    fs::remove(scratch.path / "link");
     CHECK(text() == "# a comment\na,b\n3,4\n");
     CHECK(entries(scratch.path) == 1);
 }
