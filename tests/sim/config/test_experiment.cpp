@@ -263,6 +263,8 @@ TEST_CASE("sizes that cannot be") {
     CHECK(message("engine.memory.fraction", "1").empty());
     CHECK(message("device.memory", "0 B") == "expected a size in bytes above zero, got `0 B`");
     CHECK(message("device.peak_bandwidth", "-1 TB/s") == "expected a bandwidth above zero, got `-1 TB/s`");
+    CHECK(message("device.link_bandwidth", "1 B/s") == "expected at least 1 MB/s, got 1 B/s");
+    CHECK(message("device.peak_bf16", "1 MFLOP/s") == "expected at least 1 GFLOP/s, got 1 MFLOP/s");
     CHECK(message("name", "../up") == "expected a name of letters, digits, `.`, `_` and `-`, got `../up`");
     CHECK(message("workload.kind", "shut", kAzure) ==
           "expected one of steady, poisson, gamma, closed, trace, got `shut`");
