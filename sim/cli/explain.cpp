@@ -206,6 +206,14 @@ std::optional<int> drafts_of(const ExplainOptions& options, const SpeculationSpe
     return speculation.drafts;
 }
 
+// "assumed, because the workload is not steady: --batch 1 --context 1024", of what was left out, or nothing.
+std::string assumed(const ExplainOptions& options) {
+    std::string words;
+    if (!options.batch) words += fmt::format(" --batch {}", kDefaultBatch);
+    if (!options.context) words += fmt::format(" --context {}", kDefaultContext);
+    return words.empty() ? "" : fmt::format("assumed, because the workload is not steady:{}\n", words);
+}
+
 ExitCode explain(const ExplainOptions& options) {
     Experiment experiment = load_experiment(options.input);
     const LinearServing decode = experiment.linear;
@@ -224,6 +232,7 @@ ExitCode explain(const ExplainOptions& options) {
     const auto* steady = std::get_if<SteadyWorkload>(&experiment.workload);
     const std::int64_t prompt = options.prefill.value_or(0);
     const bool decodes = prompt == 0;
+    if (decodes && !steady) notes += assumed(options);
     const std::int64_t batch = options.batch.value_or(decodes && steady ? steady->batch : kDefaultBatch);
     const std::int64_t context = options.context.value_or(!decodes ? 0
                                                           : steady ? steady->context

@@ -116,6 +116,10 @@ std::string to_table(const Experiment& experiment, const RunResult& r) {
     text += rejections(r.rejected_by);
     text += fmt::format("{} steps in {:.3f} s simulated, {:.1f} output tokens/s\n", r.steps,
                         to_seconds(r.simulated), r.output_tokens_per_s);
+    if (r.steps > 0) {
+        text += fmt::format("a step: {:.3f} ms and {:.2f} requests on average\n",
+                            to_us(r.busy) / 1e3 / static_cast<double>(r.steps), r.mean_batch);
+    }
     if (r.goodput_per_s) {
         text += fmt::format("goodput {:.3f} requests/s, objectives met by {:.1f} %\n", *r.goodput_per_s,
                             100.0 * r.slo_attainment.value_or(0.0));

@@ -128,6 +128,16 @@ class Explain(CliTest):
         self.assertIn("decode step of 32 sequences at context 1024", text)
         self.assertIn("roofline", text)
 
+    def test_what_a_workload_does_not_fix_is_said_to_be_assumed(self):
+        arrivals = ["experiment.yaml", "--set", "workload={kind: poisson, rate: 1 /s, requests: 3, prompt_tokens: {constant: 10}, "
+                                                "output_tokens: {constant: 10}}"]
+        text = self.kvsim("explain", *arrivals).stdout
+        self.assertIn("decode step of 1 sequences at context 1024", text)
+        self.assertIn("\nassumed, because the workload is not steady: --batch 1 --context 1024\n", text)
+        self.assertIn("not steady: --context 1024\n", self.kvsim("explain", *arrivals, "--batch", 8).stdout)
+        for words in ([*arrivals, "--batch", 8, "--context", 10], [*arrivals, "--prefill", 512], ["experiment.yaml"]):
+            self.assertNotIn("assumed", self.kvsim("explain", *words).stdout)
+
     def test_a_step_that_does_not_fit_says_so(self):
         self.assertTrue(self.json("explain", "experiment.yaml")["fits"])
         arguments = ["explain", "experiment.yaml", "--batch", 4000, "--context", 100000]

@@ -45,6 +45,15 @@ class Results(CliTest):
         self.assertIn("32 read", text)
         self.assertRegex(text, r"by source: fitted [\d.]+ %, roofline [\d.]+ %\n")
 
+    def test_the_table_tells_the_average_step(self):
+        arrivals = ["--set", "workload={kind: closed, concurrency: 3, requests: 9, prompt_tokens: {constant: 10}, "
+                             "output_tokens: {constant: 10}}"]
+        for words in ([], arrivals):
+            result = self.json("run", "experiment.yaml", *words)
+            self.assertIn(f"\na step: {result['step_us'] / 1e3:.3f} ms and {result['mean_batch']:.2f} requests on average\n",
+                          self.kvsim("run", "experiment.yaml", *words).stdout)
+        self.assertIn(" ms and 32.00 requests on average\n", self.kvsim("run", "experiment.yaml").stdout)  # the steady batch
+
     def test_trace_rows_are_all_accounted_for(self):
         self.write("trace.csv", TRACE)
         result = self.json("run", "experiment.yaml", "--set", "workload.trace=trace.csv")
