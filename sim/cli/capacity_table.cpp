@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "sim/base/check.hpp"
+#include "sim/cli/setup.hpp"
 #include "sim/cli/table.hpp"
 
 namespace kvsim {
@@ -127,9 +128,9 @@ std::string to_table(const CapacityAnswer& a) {
     const std::string group = e.parallelism.attention_dp > 1
                                   ? fmt::format(" in each of {} groups", e.parallelism.attention_dp)
                                   : "";
-    return fmt::format("{} on {} under {}, {}: {} requests of {} tokens fit{}, limited by {}{}\n\n{}",
-                       e.model.name, e.device.name, e.engine.name, name(e.linear.form), c.requests,
-                       a.tokens_per_request, group, limit_name(c), held, table.str());
+    return fmt::format("{} on {}{} under {}, {}: {} requests of {} tokens fit{}, limited by {}{}\n\n{}",
+                       e.model.name, e.device.name, ranks(e.parallelism), e.engine.name, name(e.linear.form),
+                       c.requests, a.tokens_per_request, group, limit_name(c), held, table.str());
 }
 
 nlohmann::ordered_json comparison_json(std::span<const CapacityAnswer> answers) {
@@ -168,8 +169,8 @@ std::string comparison_table(std::span<const CapacityAnswer> answers) {
     }
     const Experiment& e = answers[0].experiment;
     return fmt::format(
-        "{} on {}: requests of {} tokens, by engine, form and drafts; buffers of {} tokens\n\n{}",
-        e.model.name, e.device.name, answers[0].tokens_per_request,
+        "{} on {}{}: requests of {} tokens, by engine, form and drafts; buffers of {} tokens\n\n{}",
+        e.model.name, e.device.name, ranks(e.parallelism), answers[0].tokens_per_request,
         answers.back().experiment.linear.buffer_length, table.str());
 }
 

@@ -54,16 +54,6 @@ bool fits(const Capacity& capacity, const DecodeStep& step) {
     return step.shape.decode.sequences + step.shape.prefill.sequences <= capacity.requests;
 }
 
-// "", or " (one rank of tp 4, ep 4)"
-std::string ranks(const Parallelism& p) {
-    if (p.tp == 1) return "";
-    std::string text = fmt::format(" (one rank of tp {}", p.tp);
-    if (p.ep > 1)
-        text += fmt::format(", ep {} by {}", p.ep, kExpertExchangeNames[static_cast<std::size_t>(p.experts)]);
-    if (p.attention_dp > 1) text += fmt::format(", attention_dp {}", p.attention_dp);
-    return text + ")";
-}
-
 // "", or ", 4 tokens verified and 3 drafted each"; a prompt has nothing to verify yet
 std::string drafts(const DecodeStep& step) {
     const int drafts = step.shape.drafts;

@@ -81,6 +81,15 @@ std::int64_t mean_tokens_per_request(const Experiment& experiment) {
     return std::visit(Visitor{experiment.seed}, experiment.workload);
 }
 
+std::string ranks(const Parallelism& p) {
+    if (p.tp == 1) return "";
+    std::string text = fmt::format(" (one rank of tp {}", p.tp);
+    if (p.ep > 1)
+        text += fmt::format(", ep {} by {}", p.ep, kExpertExchangeNames[static_cast<std::size_t>(p.experts)]);
+    if (p.attention_dp > 1) text += fmt::format(", attention_dp {}", p.attention_dp);
+    return text + ")";
+}
+
 Capacity solve_capacity(const Experiment& experiment, std::int64_t tokens_per_request) {
     return solve_capacity(rank_model(experiment.model, experiment.parallelism), experiment.device,
                           experiment.engine, experiment.linear, tokens_per_request,

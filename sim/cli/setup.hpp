@@ -20,6 +20,9 @@ StepCost make_step_cost(const Experiment& experiment);
 // the token of its step, else the mean of prompt + output over all arrivals, rounded up.
 std::int64_t mean_tokens_per_request(const Experiment& experiment);
 
+// "", or " (one rank of tp 4, ep 4 by all_to_all)": whose step or memory a table shows.
+std::string ranks(const Parallelism& parallelism);
+
 Capacity solve_capacity(const Experiment& experiment, std::int64_t tokens_per_request);
 
 }  // namespace kvsim

@@ -122,6 +122,9 @@ class Capacity(CliTest):
         dp = self.json("capacity", "experiment.yaml", *arguments, "--set", "parallelism.attention_dp=2")
         self.assertEqual(dp["per_request"], one)  # each rank holds whole requests, half of them
         self.assertEqual(dp["max_running_requests"], 2048)
+        for words in ([], ["--compare"]):
+            self.assertIn(" on h200 (one rank of tp 2)", self.kvsim("capacity", "experiment.yaml", *arguments, *words).stdout)
+            self.assertNotIn("rank", self.kvsim("capacity", "experiment.yaml", *words).stdout)
 
     def test_a_request_that_can_never_fit_is_refused_at_once(self):
         # As long as 10 million tokens, 20,480 B each: 205 GB.
