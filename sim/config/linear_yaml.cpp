@@ -65,10 +65,11 @@ StateFormat read_state_dtype(const YamlCursor& value, StateFormat model) {
 void read_buffer(const YamlCursor& map, LinearServing& linear) {
     const YamlCursor length = map.at("buffer_length");
     const YamlCursor ring = map.find("ring");
-    linear.ring = ring.small_integer(kBufferLength, 0);
     linear.choose_length = length.is_word(kAuto);
+    linear.ring = ring.small_integer(kBufferLength, linear.choose_length ? 1 : 0);
     if (linear.choose_length) {
-        linear.ring = map.at("ring").small_integer(kBufferLength, 1);
+        if (!ring.present())
+            length.mistake("auto needs linear.ring, the longest buffer, as in --set linear.ring=32");
         linear.buffer_length = linear.ring;
         return;
     }

@@ -47,8 +47,10 @@ TEST_CASE("rings hold the buffer, and are needed to choose a length") {
     CHECK(chosen.choose_length);
     CHECK(chosen.form == Form::kBuffered);
     CHECK(chosen.buffer_length == 32);
-    CHECK_THAT(error_of({{"linear", "{form: buffered, buffer_length: auto}"}}),
-               ContainsSubstring("linear.ring: missing required key"));
+    CHECK_THAT(
+        error_of({{"linear", "{form: buffered, buffer_length: auto}"}}),
+        ContainsSubstring(
+            "linear.buffer_length: auto needs linear.ring, the longest buffer, as in --set linear.ring=32"));
 }
 
 TEST_CASE("a flush at preemption is asked for where its snapshot is kept") {
