@@ -46,6 +46,22 @@ nlohmann::ordered_json request_json(const RequestBytes& r) {
             {"total_bytes", r.total().value()}};
 }
 
+// A share of a request, which nobody worked out where the weights alone do not fit.
+std::string share_mib(const Capacity& c, Bytes bytes) {
+    return c.limit == Limit::kWeights ? "-" : mib(bytes);
+}
+
+// A line per engine beside whose weights nothing fits, or nothing.
+std::string weights_misfits(std::span<const CapacityAnswer> answers) {
+    std::string text;
+    for (const CapacityAnswer& a : answers) {
+        if (a.capacity.limit != Limit::kWeights) continue;
+        const std::string line = weights_misfit(a.experiment, a.capacity) + '\n';
+        if (text.find(line) == std::string::npos) text += line;
+    }
+    return text;
+}
+
 // The base of a row's gain.
 bool is_base(const CapacityAnswer& a) {
     return a.experiment.linear.form == Form::kRecurrent || a.experiment.linear.form == Form::kVerifyStored;
@@ -56,6 +72,24 @@ std::string gain(const CapacityAnswer& a, const CapacityAnswer& base) {
     if (a.capacity.memory_requests == 0 || base.capacity.memory_requests == 0) return "";
     return fmt::format("{:.2f}x", static_cast<double>(a.capacity.memory_requests) /
                                       static_cast<double>(base.capacity.memory_requests));
+}
+
+void add_pools(TextTable& table, const CapacityAnswer& a) {
+    const Capacity& c = a.capacity;
+    if (is_paged(a)) {
+        const std::int64_t kv = c.paged.kv_blocks(a.tokens_per_request);
+        table.add_row({"shared pool", mib(c.kv_pool), fmt::format("{} blocks", c.paged.blocks)});
+        table.add_row(
+            {"block", mib(c.paged.block),
+             fmt::format("{} per request: {} of states, {} of {} tokens", c.paged.state_blocks() + kv,
+                         c.paged.state_blocks(), kv, c.paged.page_tokens)});
+    } else if (std::holds_alternative<SplitPools>(a.experiment.engine.memory.pools)) {
+        table.add_row({"state pool", mib(c.state_pool),
+                       fmt::format("{} slots, {} per request", c.state_slots, c.slots_per_request)});
+        table.add_row({"KV pool", mib(c.kv_pool), fmt::format("{} tokens", c.kv_tokens)});
+    } else {
+        table.add_row({"pool", mib(c.kv_pool), ""});
+    }
 }
 
 }  // namespace
@@ -101,36 +135,24 @@ std::string to_table(const CapacityAnswer& a) {
     table.add_row({"state, one copy", mib(c.state_per_request), per_request});
     table.add_row({"convolution, one copy", mib(c.conv_per_request), per_request});
     table.add_row({"ring, one copy", mib(c.buffer_per_request), per_request});
-    table.add_row({"states", mib(c.request.state + c.request.conv + c.request.ring), per_request});
-    table.add_row({"states of verification", mib(c.request.temporary),
+    table.add_row({"states", share_mib(c, c.request.state + c.request.conv + c.request.ring), per_request});
+    table.add_row({"states of verification", share_mib(c, c.request.temporary),
                    fmt::format("per request of {} drafts", e.linear.drafts)});
-    table.add_row(
-        {"KV cache", mib(c.request.kv), fmt::format("per request of {} tokens", a.tokens_per_request)});
-    table.add_row({"rounded up", mib(c.request.padding), per_request});
-    table.add_row({"all of it", mib(c.request.total()), per_request});
-    if (is_paged(a)) {
-        const std::int64_t kv = c.paged.kv_blocks(a.tokens_per_request);
-        table.add_row({"shared pool", mib(c.kv_pool), fmt::format("{} blocks", c.paged.blocks)});
-        table.add_row(
-            {"block", mib(c.paged.block),
-             fmt::format("{} per request: {} of states, {} of {} tokens", c.paged.state_blocks() + kv,
-                         c.paged.state_blocks(), kv, c.paged.page_tokens)});
-    } else if (std::holds_alternative<SplitPools>(e.engine.memory.pools)) {
-        table.add_row({"state pool", mib(c.state_pool),
-                       fmt::format("{} slots, {} per request", c.state_slots, c.slots_per_request)});
-        table.add_row({"KV pool", mib(c.kv_pool), fmt::format("{} tokens", c.kv_tokens)});
-    } else {
-        table.add_row({"pool", mib(c.kv_pool), ""});
-    }
+    table.add_row({"KV cache", share_mib(c, c.request.kv),
+                   fmt::format("per request of {} tokens", a.tokens_per_request)});
+    table.add_row({"rounded up", share_mib(c, c.request.padding), per_request});
+    table.add_row({"all of it", share_mib(c, c.request.total()), per_request});
+    if (c.limit != Limit::kWeights) add_pools(table, a);
     const std::string held = c.memory_requests > c.requests
                                  ? fmt::format(" (memory would hold {})", c.memory_requests)
                                  : std::string();
     const std::string group = e.parallelism.attention_dp > 1
                                   ? fmt::format(" in each of {} groups", e.parallelism.attention_dp)
                                   : "";
-    return fmt::format("{} on {}{} under {}, {}: {} requests of {} tokens fit{}, limited by {}{}\n\n{}",
+    return fmt::format("{} on {}{} under {}, {}: {} requests of {} tokens fit{}, limited by {}{}\n{}\n{}",
                        e.model.name, e.device.name, ranks(e.parallelism), e.engine.name, name(e.linear.form),
-                       c.requests, a.tokens_per_request, group, limit_name(c), held, table.str());
+                       c.requests, a.tokens_per_request, group, limit_name(c), held, weights_misfits({&a, 1}),
+                       table.str());
 }
 
 nlohmann::ordered_json comparison_json(std::span<const CapacityAnswer> answers) {
@@ -164,14 +186,15 @@ std::string comparison_table(std::span<const CapacityAnswer> answers) {
         table.add_row({a.experiment.engine.name, std::string(name(a.experiment.linear.form)),
                        std::to_string(a.experiment.linear.drafts), std::to_string(c.requests),
                        std::string(limit_name(c)), std::to_string(c.memory_requests), gain(a, *base),
-                       mib(r.state), mib(r.conv), mib(r.ring), mib(r.temporary), mib(r.kv), mib(r.padding),
-                       mib(r.total())});
+                       share_mib(c, r.state), share_mib(c, r.conv), share_mib(c, r.ring),
+                       share_mib(c, r.temporary), share_mib(c, r.kv), share_mib(c, r.padding),
+                       share_mib(c, r.total())});
     }
     const Experiment& e = answers[0].experiment;
     return fmt::format(
-        "{} on {}{}: requests of {} tokens, by engine, form and drafts; buffers of {} tokens\n\n{}",
+        "{} on {}{}: requests of {} tokens, by engine, form and drafts; buffers of {} tokens\n{}\n{}",
         e.model.name, e.device.name, ranks(e.parallelism), answers[0].tokens_per_request,
-        answers.back().experiment.linear.buffer_length, table.str());
+        answers.back().experiment.linear.buffer_length, weights_misfits(answers), table.str());
 }
 
 }  // namespace kvsim

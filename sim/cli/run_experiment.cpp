@@ -12,10 +12,6 @@
 namespace kvsim {
 namespace {
 
-double gib(Bytes bytes) {
-    return static_cast<double>(bytes.value()) / (1 << 30);
-}
-
 // An outcome without a result when the experiment cannot run at all. Single requests that are too long are
 // the run's business.
 std::optional<RunOutcome> misfit(const Experiment& e) {
@@ -25,21 +21,9 @@ std::optional<RunOutcome> misfit(const Experiment& e) {
     const Capacity capacity = solve_capacity(e, tokens);
     if (capacity.requests >= batch) return std::nullopt;
     const std::string_view limit = kLimitNames[static_cast<std::size_t>(capacity.limit)];
-    if (capacity.limit == Limit::kWeights && e.engine.memory.pool) {
-        return RunOutcome{
-            RunStatus::kInfeasible,
-            fmt::format("a pool of {:.1f} GiB beside {:.1f} GiB of weights does not fit {} with {:.1f}",
-                        gib(*e.engine.memory.pool), gib(capacity.weights), e.device.name,
-                        gib(e.device.memory)),
-            "engine.memory.pool", std::nullopt};
-    }
     if (capacity.limit == Limit::kWeights) {
-        return RunOutcome{
-            RunStatus::kInfeasible,
-            fmt::format("{} does not fit {}: {:.1f} GiB of weights; {} may use {:.1f} of {:.1f} GiB",
-                        e.model.name, e.device.name, gib(capacity.weights), e.engine.name,
-                        gib(e.device.memory) * e.engine.memory.fraction, gib(e.device.memory)),
-            "model", std::nullopt};
+        return RunOutcome{RunStatus::kInfeasible, weights_misfit(e, capacity),
+                          e.engine.memory.pool ? "engine.memory.pool" : "model", std::nullopt};
     }
     if (!steady) {
         return RunOutcome{RunStatus::kInfeasible,

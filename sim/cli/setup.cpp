@@ -81,6 +81,21 @@ std::int64_t mean_tokens_per_request(const Experiment& experiment) {
     return std::visit(Visitor{experiment.seed}, experiment.workload);
 }
 
+double gib(Bytes bytes) {
+    return static_cast<double>(bytes.value()) / (1 << 30);
+}
+
+std::string weights_misfit(const Experiment& e, const Capacity& capacity) {
+    if (e.engine.memory.pool) {
+        return fmt::format("a pool of {:.1f} GiB beside {:.1f} GiB of weights does not fit {} with {:.1f}",
+                           gib(*e.engine.memory.pool), gib(capacity.weights), e.device.name,
+                           gib(e.device.memory));
+    }
+    return fmt::format("{} does not fit {}: {:.1f} GiB of weights; {} may use {:.1f} of {:.1f} GiB",
+                       e.model.name, e.device.name, gib(capacity.weights), e.engine.name,
+                       gib(e.device.memory) * e.engine.memory.fraction, gib(e.device.memory));
+}
+
 std::string ranks(const Parallelism& p) {
     if (p.tp == 1) return "";
     std::string text = fmt::format(" (one rank of tp {}", p.tp);

@@ -20,6 +20,11 @@ StepCost make_step_cost(const Experiment& experiment);
 // the token of its step, else the mean of prompt + output over all arrivals, rounded up.
 std::int64_t mean_tokens_per_request(const Experiment& experiment);
 
+double gib(Bytes bytes);
+
+// Why nothing fits where Limit::kWeights binds: the weights, and the pool or what the engine may use.
+std::string weights_misfit(const Experiment& experiment, const Capacity& capacity);
+
 // "", or " (one rank of tp 4, ep 4 by all_to_all)": whose step or memory a table shows.
 std::string ranks(const Parallelism& parallelism);
 

@@ -53,8 +53,13 @@ class Capacity(CliTest):
                 small = ["experiment.yaml", "--set", "device.memory=40 GiB", "--set", f"engine={engine}"]
                 result = self.json("capacity", *small)
                 self.assertEqual((result["requests"], result["limit"]), (0, "weights"))
-                self.assertIn("0 requests", self.kvsim("capacity", *small).stdout)
-                self.kvsim("capacity", *small, "--compare")
+                sentence = f"GiB of weights; {engine} may use "
+                text = self.kvsim("capacity", *small).stdout
+                self.assertRegex(text, r"0 requests .*, limited by weights\n.* does not fit h200: [\d.]+ " + sentence)
+                self.assertRegex(text, r"all of it +-  per request\n$")  # shares of a pool that is not there
+                self.assertIn(sentence, self.kvsim("run", *small, code=2).stderr)
+                lines = self.kvsim("capacity", *small, "--compare").stdout.splitlines()
+                self.assertEqual(sum(sentence in line for line in lines), 2)  # without the MTP module and with it
 
     def test_drafts_that_come_twice_are_refused(self):
         self.refused("capacity", "experiment.yaml", "--compare", "--drafts", "3,0,3", says=["--drafts: 3 comes twice"])
@@ -113,6 +118,8 @@ class Capacity(CliTest):
         self.assertAlmostEqual(ring["requests"] / native["requests"], 694 / 213, delta=0.03 * 694 / 213)
         bf16 = self.json("capacity", "experiment.yaml", *arguments, "--set", "model.weights={}")
         self.assertEqual((bf16["requests"], bf16["limit"]), (0, "weights"))
+        self.assertRegex(self.kvsim("capacity", "experiment.yaml", *arguments, "--set", "model.weights={}").stdout,
+                         r"limited by weights\na pool of [\d.]+ GiB beside [\d.]+ GiB of weights does not fit b300 with")
 
     def test_ranks_and_groups(self):
         arguments = ["--set", "parallelism.tp=2", "--set", "engine=ideal"]
