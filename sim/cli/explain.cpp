@@ -54,6 +54,13 @@ bool fits(const Capacity& capacity, const DecodeStep& step) {
     return step.shape.decode.sequences + step.shape.prefill.sequences <= capacity.requests;
 }
 
+// "", or ", 8 buffered tokens, 0 flushes (one step; ...)": parts of a flush show in an average alone
+std::string phase(Form form, const LinearWork& work) {
+    if (form != Form::kBuffered && form != Form::kVerifyBuffered) return "";
+    return fmt::format(", {} buffered tokens, {} flushes (one step; run averages over the buffer's cycle)",
+                       work.buffered_tokens, work.flushes);
+}
+
 // "", or ", 4 tokens verified and 3 drafted each"; a prompt has nothing to verify yet
 std::string drafts(const DecodeStep& step) {
     const int drafts = step.shape.drafts;
@@ -160,15 +167,13 @@ std::string to_table(const Explanation& explanation) {
                           kLimitNames[static_cast<std::size_t>(capacity.limit)]);
     const PrefillShape& prompts = step.shape.prefill;
     const LinearWork& work = step.shape[step.form];
-    const std::string what =
-        prompts.sequences > 0
-            ? fmt::format("prefill of {} x {} tokens after {} cached ones each{}", prompts.sequences,
-                          prompts.new_tokens / prompts.sequences, prompts.cached_tokens / prompts.sequences,
-                          drafts(step))
-            : fmt::format(
-                  "decode step of {} sequences at context {}, {} form, {} buffered tokens, {} flushes{}",
-                  work.sequences, step.shape.decode.context_max, name(step.form), work.buffered_tokens,
-                  work.flushes, drafts(step));
+    const std::string what = prompts.sequences > 0
+                                 ? fmt::format("prefill of {} x {} tokens after {} cached ones each{}",
+                                               prompts.sequences, prompts.new_tokens / prompts.sequences,
+                                               prompts.cached_tokens / prompts.sequences, drafts(step))
+                                 : fmt::format("decode step of {} sequences at context {}, {} form{}{}",
+                                               work.sequences, step.shape.decode.context_max, name(step.form),
+                                               drafts(step), phase(step.form, work));
     return fmt::format("{} on {}{}: {}\n{}{}step time {:.1f} us +- {:.1f} ({} launches): {}\n\n{}",
                        experiment.model.name, experiment.device.name, ranks(experiment.parallelism), what,
                        notes, misfit, to_us(price.time), to_us(step_uncertainty(operators)), launches,

@@ -128,6 +128,12 @@ class Explain(CliTest):
         self.assertIn("decode step of 32 sequences at context 1024", text)
         self.assertIn("roofline", text)
 
+    def test_the_phase_of_a_buffer_is_said_to_be_one_of_a_cycle(self):
+        # Seven rows at buffers of 16: none flushes in this step, where a run averages 7 / 16 flushes per step.
+        self.assertIn("0 flushes (one step; run averages over the buffer's cycle)\n",
+                      self.kvsim("explain", "experiment.yaml", "--batch", 7).stdout)
+        self.assertIn("recurrent form\n", self.kvsim("explain", "experiment.yaml", "--set", "linear.form=recurrent").stdout)
+
     def test_what_a_workload_does_not_fix_is_said_to_be_assumed(self):
         arrivals = ["experiment.yaml", "--set", "workload={kind: poisson, rate: 1 /s, requests: 3, prompt_tokens: {constant: 10}, "
                                                 "output_tokens: {constant: 10}}"]
