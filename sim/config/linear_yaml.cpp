@@ -74,7 +74,7 @@ void read_buffer(const YamlCursor& map, LinearServing& linear) {
         return;
     }
     linear.buffer_length = length.small_integer(kBufferLength, 1);
-    if (ring.present() && linear.ring < linear.buffer_length) {
+    if (ring.present() && linear.ring > 0 && linear.ring < linear.buffer_length) {
         ring.mistake(
             fmt::format("expected at least buffer_length ({}), got {}", linear.buffer_length, linear.ring));
     }

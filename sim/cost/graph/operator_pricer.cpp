@@ -120,8 +120,7 @@ OperatorPrice OperatorPricer::power_limit(Time products) const {
 OperatorPrice OperatorPricer::price(const Operator& op) const {
     const OperatorPrice price =
         std::visit([&](const auto& work) { return price_work(op, work); }, op.pricing);
-    const Bytes activations = op.bytes[static_cast<std::size_t>(Owner::kActivations)];
-    refuse_the_impossible(op.name, op.total_bytes() - activations.value(), op.flops, price.time);
+    refuse_the_impossible(op, price.time);
     return price;
 }
 
@@ -198,7 +197,11 @@ OperatorPrice OperatorPricer::price_work(const Operator& op, const LinearDecode&
     const ErrorSummary& errors = kernel->held_out.rows > 0 ? kernel->held_out : kernel->fitted;
     OperatorPrice price{timed.time,          Time(),        errors.median * kSigmaPerMedian, timed.source,
                         CostFamily::kLinear, Bound::kLaunch};
-    if (linear_.scaled) price.source = Source::kExtrapolated;
+    if (linear_.scaled) {
+        // Kernels of another device scaled by bandwidth: tensor cores may be what binds on this one.
+        price.time = std::max(price.time, time_from_us(1e6 * least_seconds(op)));
+        price.source = Source::kExtrapolated;
+    }
     if (static_cast<double>(op.total_bytes()) / peak_bandwidth_ >= 0.5 * to_seconds(timed.time))
         price.bound = Bound::kMemory;
     return price;
@@ -238,15 +241,19 @@ OperatorPrice OperatorPricer::price_work(const Operator&, const AllToAll& w) con
     return to_price(operators_.all_to_all(w.sent, w.ranks), CostFamily::kAllToAll);
 }
 
-// Activations may stay in the L2 from one operator to the next; weights, states, records and KV cannot.
-void OperatorPricer::refuse_the_impossible(std::string_view name, std::int64_t dram, std::int64_t flops,
-                                           Time time) const {
-    const double least_s =
-        std::max(static_cast<double>(dram) / peak_bandwidth_, static_cast<double>(flops) / peak_flops_);
+double OperatorPricer::least_seconds(const Operator& op) const {
+    // Activations may stay in the L2 from one operator to the next; weights, states, records and KV cannot.
+    const Bytes activations = op.bytes[static_cast<std::size_t>(Owner::kActivations)];
+    return std::max(static_cast<double>(op.total_bytes() - activations.value()) / peak_bandwidth_,
+                    static_cast<double>(op.flops) / peak_flops_);
+}
+
+void OperatorPricer::refuse_the_impossible(const Operator& op, Time time) const {
+    const double least_s = least_seconds(op);
     if (to_seconds(time) >= least_s * (1.0 - 1e-6)) return;
     throw ConfigError(profile_mistake(
         linear_.fit ? linear_.fit->origin : device().name, 0, "",
-        fmt::format("{}: {:.3f} us is impossible on device {}, which needs {:.3f} us at its peaks", name,
+        fmt::format("{}: {:.3f} us is impossible on device {}, which needs {:.3f} us at its peaks", op.name,
                     to_us(time), device().name, least_s * 1e6)));
 }
 

@@ -82,8 +82,9 @@ class OperatorPricer {
     OperatorPrice price_work(const Operator& op, const Roofline& w) const;
     OperatorPrice price_work(const Operator& op, const AllReduce& w) const;
     OperatorPrice price_work(const Operator& op, const AllToAll& w) const;
-    // Bytes that must come from DRAM, FLOPs.
-    void refuse_the_impossible(std::string_view name, std::int64_t dram, std::int64_t flops, Time time) const;
+    // At the device's peaks: bytes that must come from DRAM, FLOPs.
+    double least_seconds(const Operator& op) const;
+    void refuse_the_impossible(const Operator& op, Time time) const;
 
     FittedOperators operators_;
     LinearKernelFits linear_;

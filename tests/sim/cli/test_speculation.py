@@ -61,6 +61,21 @@ class Speculation(CliTest):
         self.assertIn(", buffered form, up to 4 drafts (goodput)\n", self.kvsim("run", EXPERIMENT, *words, *chosen).stdout)
         self.assertNotIn("speculation", self.kvsim("run", EXPERIMENT, *words).stdout)
 
+    def test_kernels_of_another_device_keep_to_the_peaks_of_this_one(self):
+        # 864 GB/s and 362.05 TFLOP/s; the profile is that of an H200, scaled.
+        steady = str(ROOT / "configs/experiments/steady_speculation.yaml")
+        for records in ("bf16", "fp32_u"):
+            for drafts in ("3", "5", "8"):
+                for batch in ("32", "48"):
+                    step = self.json("explain", steady, "--set", "device=l40s", "--set", "model=qwen3.5-4b", "--set",
+                                     f"linear.records={records}", "--batch", batch, "--drafts", drafts)
+                    row = next(o for o in step["operators"] if o["name"] == "linear.verify_buffered")
+                    with self.subTest(records=records, drafts=drafts, batch=batch):
+                        self.assertEqual(row["source"], "extrapolated")
+                        states = 24 * int(batch) * 32 * 128 * 128 * 4
+                        self.assertGreaterEqual(row["time_us"], states / 864e3)
+                        self.assertGreaterEqual(row["time_us"], row["flops"] / 362.05e6)
+
     def test_what_cannot_speculate_is_refused(self):
         self.refused("run", EXPERIMENT, *SPECULATION, "--set", "linear.form=auto", says=["linear.form", "auto"])
         self.refused("run", EXPERIMENT, *SPECULATION, "--set", "linear.flush=staggered",
