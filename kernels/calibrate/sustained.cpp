@@ -246,7 +246,7 @@ std::string label(const SustainedLoad& load) {
 
 SustainedMeasurement measure_sustained(const SustainedPlan& plan, const DeviceInfo& device) {
     SustainedMeasurement result;
-    result.library = products_library();
+    result.cublaslt = products_library();
     const ClockReader reader(device.pci_bus_id);
     if (!reader.available()) {
         throw std::runtime_error(

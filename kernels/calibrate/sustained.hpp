@@ -47,7 +47,7 @@ struct SustainedMeasurement {
     std::vector<LoadRun> loads;  // in the order of the plan
     std::vector<BurstRow> bursts;
     std::optional<double> power_limit_watts;
-    std::string library;  // version of cuBLASLt
+    std::string cublaslt;  // version of cuBLASLt
 };
 
 // Verifies every round of products before it is timed. Progress on stderr. Throws CudaError;

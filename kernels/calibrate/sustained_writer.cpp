@@ -92,7 +92,7 @@ std::string manifest_text(const SustainedMeasurement& measurement, const DeviceI
     manifest["driver"] = device.driver;
     manifest["cuda_driver"] = device.cuda_driver;
     manifest["cuda_runtime"] = device.cuda_runtime;
-    manifest["cublaslt"] = measurement.library;
+    manifest["cublaslt"] = measurement.cublaslt;
     return manifest.dump(2) + "\n";
 }
 

@@ -46,7 +46,7 @@ SustainedMeasurement measured() {
     m.loads = {run};
     m.bursts = {{kProduct, 3, 2.5, 1980.0}};  // 800 TFLOP/s
     m.power_limit_watts = 700.0;
-    m.library = "130000";
+    m.cublaslt = "130000";
     return m;
 }
 
